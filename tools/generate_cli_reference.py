@@ -63,7 +63,7 @@ def _section(command: Any, path: tuple[str, ...]) -> str:
 
 
 def _common(command: Any) -> set[str]:
-    """Only a command that has them all has them in common; `serve` has its own `--data`."""
+    """Returns the common options of a command that has them all; `serve` has its own `--data`."""
     names = {param.name for param in command.params}
     return COMMON if names >= COMMON else set()
 

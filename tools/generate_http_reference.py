@@ -16,9 +16,10 @@ Made by `tools/generate_http_reference.py` from `/openapi.json`; a test keeps it
 that document with every type, and draws it at `/docs`.
 
 Send `Authorization: Bearer KEY` (or `x-api-key`); `OpenAI-Project` chooses a project where the key
-is for several. Lists take `after` and `limit`, and answer `data` and `has_more`. A refusal has
-a [reason](errors.md). In a body `*` marks what is required. What chats and completions take
-[without effect](parameters.md) has a page of its own.
+is for several. Lists take `after` and `limit`, and answer `data` and `has_more`; of large items, a
+page has fewer than `limit`, and `has_more` is true. A refusal has a [reason](errors.md). In a body
+`*` marks what is required. What chats and completions take [without effect](parameters.md) has a
+page of its own.
 """
 LAST = """
 ## Without a key

@@ -1,1 +1,5 @@
-"""The cluster side of Windlass: what runs where the GPUs are."""
+"""The cluster side of Windlass: what runs where the GPUs are.
+
+It may import the contract, the kernel, and the packages that services, clients and agents share;
+never a service, nor what composes servers.
+"""

@@ -21,7 +21,8 @@ from windlass_agent.executors.port import Executor
 from windlass_agent.retrying import reason_of
 from windlass_agent.statuses import StatusBook
 
-# Statuses are looked at this often even when no driver says that one changed.
+# Statuses are looked at this often even when no driver says that one changed, and so is the
+# contact with a silent control plane.
 LOOK_SECONDS = 1.0
 # So that a burst of changes is one report.
 COALESCE_SECONDS = 0.01
@@ -81,11 +82,14 @@ class Agent:
         self._renewal = renewal
         self._heartbeat_seconds = 5
         self.accepted = asyncio.Event()
+        # Set when the time that the control plane may be silent changes.
+        self._limited = asyncio.Event()
         metrics.SILENCE_SECONDS.set_function(lambda: self._lease.silence_seconds)
 
     async def run(self) -> None:
         """Runs until cancelled; raises Fenced once another agent took over or the cluster ended."""
         await self._executor.adopt()
+        fence: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in (
@@ -99,12 +103,14 @@ class Agent:
                     group.create_task(loop())
         except* Fenced as fences:
             await self._abandon()
-            raise fences.exceptions[0] from None
+            fence = fences.exceptions[0]
         finally:
             await self._executor.close()
             with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
                 async with asyncio.timeout(LAST_REPORT_SECONDS):
                     await self._report_once()
+        if fence is not None:
+            raise fence
 
     async def readiness(self) -> dict[str, str]:
         """The contact with the control plane: `ok`, or what is wrong with it."""
@@ -144,6 +150,7 @@ class Agent:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._report_once()
             self._lease.limit(delta.suspend_seconds)
+            self._limited.set()
         workloads = self._book.take(delta)
         for workload in self._lease.mask_suspended(workloads, snapshot=delta.snapshot):
             await self._executor.apply(workload)
@@ -189,11 +196,13 @@ class Agent:
         """Ends every job when the control plane was silent for too long."""
         before = LeaseState.IN_TOUCH
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            in_touch = before is LeaseState.IN_TOUCH
+            await _set_within(self._limited, self._lease.seconds_left if in_touch else LOOK_SECONDS)
+            self._limited.clear()
             state, due = self._lease.state, list[pb.Workload]()
             if state is not LeaseState.IN_TOUCH:
                 due = self._lease.suspend_jobs(self._executor.statuses(), self._book.wanted)
-            elif before is not LeaseState.IN_TOUCH:
+            elif not in_touch:
                 # So that the executor names again what it has forgotten.
                 wanted = list(self._book.wanted.values())
                 due = self._lease.mask_suspended(wanted, snapshot=False)
@@ -207,12 +216,8 @@ class Agent:
         backoff, took = Backoff(longest=2.0), 0.0
         await self.accepted.wait()
         while True:
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            else:
+            # Nothing is told of a workload that nobody wants.
+            if await _set_within(self._changed, LOOK_SECONDS if self._book.wanted else None):
                 await asyncio.sleep(max(COALESCE_SECONDS, min(REPORT_SHARE * took, LOOK_SECONDS)))
             self._changed.clear()
             began = time.monotonic()
@@ -231,7 +236,7 @@ class Agent:
             self._book.reported(batch)
 
     async def _abandon(self) -> None:
-        """Ends everything: whoever took over runs it, or nobody should."""
+        """Ends everything: another agent runs it by now, or none should."""
         log.error("agent_fenced")
         for tombstone in self._book.tombstones(self._executor.statuses()):
             await self._executor.apply(tombstone)
@@ -240,6 +245,14 @@ class Agent:
                 while self._executor.statuses():
                     await self._changed.wait()
                     self._changed.clear()
+
+
+async def _set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits for an event; False if it is not set within so many seconds, None for ever."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def _raise_if_fenced(error: grpc.aio.AioRpcError) -> None:

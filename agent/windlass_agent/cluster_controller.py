@@ -46,7 +46,7 @@ class ClusterController:
         return self._namespaces.has(namespace)
 
     def accounts(self, namespace: str) -> Accounts | None:
-        """Whom the tunnel may act as there; None where no project of ours is."""
+        """Returns the users that the tunnel may act as there; None where no project of ours is."""
         return self._namespaces.accounts(namespace)
 
     async def run(self, session_id: str) -> None:

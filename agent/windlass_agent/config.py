@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from windlass.core.config.folders import DataFolder
+
 # As a list of them has no other sign to go between.
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]
 
@@ -30,7 +32,7 @@ class AgentSettings(BaseSettings):
     executor: Literal["process", "kubernetes"] = Field(
         "process", description="Whether jobs run on this machine or in a Kubernetes cluster."
     )
-    data_dir: Path = Field(Path("agent-data"), description="Folder of the agent's state.")
+    data_dir: DataFolder = Field(Path("agent-data"), description="Folder of the agent's state.")
     slots: int = Field(1, ge=1, description="Jobs that may run at once.")
     engine_slots: int = Field(4, ge=1, description="Engines that may run at once.")
     gpus: list[DeviceName] | None = Field(
@@ -52,7 +54,11 @@ class AgentSettings(BaseSettings):
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
-        0, ge=0, le=2**50, description="Memory of each engine; 0: most of the machine's."
+        0,
+        ge=0,
+        le=2**50,
+        description="Memory reserved for each engine; 0: none, and a bound by `engine_slots` and "
+        "the model's size.",
     )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred", description="Confine engines and jobs that are processes (bubblewrap)."

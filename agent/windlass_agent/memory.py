@@ -6,6 +6,9 @@ from pathlib import Path
 from windlass.confinement import WorkloadLimits
 from windlass_agent import control_groups
 
+# What an engine that nobody gave a share needs: for each byte of its weights, which may be
+# widened as they are read, and for its libraries and the requests that it serves at once.
+_FOR_WEIGHTS, _BESIDE = 4, 2 * 2**30
 _MACHINE = Path("/proc/vmstat")
 _TOTAL = Path("/proc/meminfo")
 
@@ -39,6 +42,16 @@ def memory_limit() -> int:
 def default_limits(asked: int = 0) -> WorkloadLimits:
     """The limits of a workload on this machine: the memory asked for, else most of all there is."""
     return WorkloadLimits(memory=asked or max(2**30, memory_limit() * 9 // 10))
+
+
+def engine_bound(weights: int, engines: int) -> int:
+    """Returns the memory that an engine may use where nobody set a share.
+
+    That is what `weights` bytes need, or the share of one in so many `engines` where that is more;
+    never more than most of what there is.
+    """
+    most = default_limits().memory
+    return min(most, max(most // engines, _BESIDE + _FOR_WEIGHTS * weights))
 
 
 def in_units(size: int) -> str:

@@ -182,7 +182,7 @@ class RunnerServer:
         self._socket.unlink(missing_ok=True)
         self._server.add_insecure_port(self.address)
         await self._server.start()
-        # Runners may be other users; the folder keeps out whoever is not let in.
+        # Runners may be other users; the folder keeps everybody else out.
         self._socket.chmod(0o666 if os.geteuid() == 0 else 0o600)
 
     async def stop(self) -> None:

@@ -17,10 +17,11 @@ RUN pip freeze | grep '^torch==' > /tmp/kept.txt \
 ENV WINDLASS_TORCHTUNE_PYTHON=/opt/torchtune/bin/python
 RUN python -m venv --system-site-packages --without-pip /opt/torchtune \
  && pip --python "$WINDLASS_TORCHTUNE_PYTHON" install --no-deps --requirement torchtune-requirements.txt
-# What an agent asks of a machine: both backends can run.
+# What an agent asks of a machine: both backends can run, and QLoRA with TRL.
 RUN python -c "import os, pathlib; from windlass_agent.machine import backends; \
 found = backends.runnable_backends(pathlib.Path(os.environ['WINDLASS_TORCHTUNE_PYTHON'])); \
-assert {'trl', 'torchtune'} <= set(found), found"
+assert {'trl', 'torchtune'} <= set(found), found; \
+assert backends.installed_libraries() == ['bitsandbytes'], 'see ClusterSettings.libraries'"
 WORKDIR /tmp
 ENV HOME=/tmp USER=windlass PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # A number, so that runAsNonRoot can be checked; the settings' run_as_user.

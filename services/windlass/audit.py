@@ -1,6 +1,5 @@
 """The spool of audit rows between the boundary and the rbac service."""
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Iterator
@@ -8,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
@@ -17,17 +15,15 @@ from windlass.core import telemetry
 from windlass.core.clock import now_ms
 from windlass.core.errors import Unauthenticated
 from windlass.core.ids import new_id
-from windlass.core.rpc import auth
-from windlass.core.spool import DurableSpool, read_lines
-from windlass.metrics.outbox import AGE_SECONDS
+from windlass.core.rpc import audited, auth
+from windlass.core.spool import DurableSpool, SpoolShipper, read_lines
 
 log = telemetry.logger("audit")
 BATCH = 500
 FLUSH_SECONDS = 0.1
-RETRY_SECONDS = 1.0
-LAST_SECONDS = 5.0
 # Callers choose what they name; a batch must stay below the limit of a message.
 RESOURCE_LENGTH = 256
+_SCOPES = ("project_id", "organization_id")
 
 
 class AuditQueue:
@@ -42,27 +38,30 @@ class AuditQueue:
     ):
         self._stub = stub
         self._spool = DurableSpool(folder)
+        self.shipper = SpoolShipper("audit", self._spool, self._send, flush_seconds=FLUSH_SECONDS)
 
     def record(self, method: str, request: Any, outcome: str) -> None:
-        """Spools one event about the current caller; never waits."""
+        """Spools an event about the current caller for each thing of the call; never waits."""
         try:
             principal = auth.current()
         except Unauthenticated:
             principal = auth.Principal(organization_id="")
-        self.add(
-            pb.AuditEvent(
-                id=new_id("audit_"),
-                at_ms=now_ms(),
-                organization_id=principal.organization_id,
-                project_id=principal.project_id,
-                user_id=principal.user_id,
-                key_id=principal.key_id,
-                action=method.lstrip("/"),
-                resource=_resource(request),
-                outcome=outcome,
-                request_id=telemetry.request_id.get(),
+        more = audited.noted() if outcome == "OK" else ()
+        for resource in (_resource(request), *more):
+            self.add(
+                pb.AuditEvent(
+                    id=new_id("audit_"),
+                    at_ms=now_ms(),
+                    organization_id=principal.organization_id,
+                    project_id=principal.project_id,
+                    user_id=principal.user_id,
+                    key_id=principal.key_id,
+                    action=method.lstrip("/"),
+                    resource=resource,
+                    outcome=outcome,
+                    request_id=telemetry.request_id.get(),
+                )
             )
-        )
 
     def add(self, event: pb.AuditEvent) -> None:
         """Hands one event to the system, so that it outlives this process; never waits."""
@@ -72,47 +71,10 @@ class AuditQueue:
         """Return when what was recorded before outlives the machine's power as well."""
         await self._spool.synced()
 
-    async def measure(self) -> None:
-        """Shows operators how old the oldest row is that has not arrived."""
-        AGE_SECONDS.labels("audit").set(await asyncio.to_thread(self._spool.age_seconds))
-
-    async def run(self) -> None:
-        """Sends what is spooled until cancelled, then sends the rest once more."""
-        arrived = self._spool.arrived
-        arrived.set()
-        try:
-            while True:
-                await arrived.wait()
-                await asyncio.sleep(FLUSH_SECONDS)
-                arrived.clear()
-                if not await self._flush():
-                    arrived.set()
-                    await asyncio.sleep(RETRY_SECONDS)
-        finally:
-            async with asyncio.timeout(LAST_SECONDS):
-                await self._flush()
-
-    async def _flush(self) -> bool:
-        self._spool.flush()
-        self._spool.seal()
-        await self._spool.synced()
-        try:
-            for path in self._spool.sealed():
-                await self._send(path)
-        except grpc.aio.AioRpcError as error:
-            log.warning("audit_delivery_deferred", code=error.code().name, error=error.details())
-            return False
-        return True
-
     async def _send(self, path: Path) -> None:
-        try:
-            events = _events(path)
-            while batch := list(islice(events, BATCH)):
-                await self._stub().RecordAudit(pb.RecordAuditRequest(events=batch))
-        except FileNotFoundError:
-            # Another process of this folder was faster.
-            return
-        path.unlink(missing_ok=True)
+        events = _events(path)
+        while batch := list(islice(events, BATCH)):
+            await self._stub().RecordAudit(pb.RecordAuditRequest(events=batch))
 
 
 def _events(path: Path) -> Iterator[pb.AuditEvent]:
@@ -124,8 +86,10 @@ def _events(path: Path) -> Iterator[pb.AuditEvent]:
 
 
 def _resource(request: Any) -> str:
-    """The id that a request names, by the field that ends in `_id` or is `id` or `name`."""
-    for field, value in request.ListFields():
-        if isinstance(value, str) and (field.name in ("id", "name") or field.name.endswith("_id")):
-            return value[:RESOURCE_LENGTH]
-    return ""
+    """The id that a request names: of what is in a project, before that of the project."""
+    ids = [
+        (field.name in _SCOPES, value[:RESOURCE_LENGTH])
+        for field, value in request.ListFields()
+        if isinstance(value, str) and (field.name in ("id", "name") or field.name.endswith("_id"))
+    ]
+    return min(ids, key=lambda one: one[0], default=(False, ""))[1]

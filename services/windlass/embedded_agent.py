@@ -30,7 +30,8 @@ async def build(app: App) -> None:
 
     Raises NoConfinement where walls are required and cannot be made.
     """
-    await asyncio.to_thread(confinement, app.settings.agent.confinement)
+    if app.settings.agent.confinement == "required":
+        await asyncio.to_thread(confinement, "required")
     app.background("agent", partial(_run, app, app.settings.data_dir / "agent"))
 
 

@@ -8,22 +8,19 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import grpc
-
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
-from windlass.core import clock, telemetry
+from windlass.core import clock
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import Principal
-from windlass.core.rpc.following import STALE_SECONDS
+from windlass.core.rpc.following import Follower
 
-log = telemetry.logger("keys")
 # Longer than from beat to beat; and a revocation must be effective within one second.
 TRUST_SECONDS = 0.9
-RETRY_SECONDS = 0.1
+RECONNECT_SECONDS = 0.1
 # Beats become rare when no key was asked about for so long.
 REST_SECONDS = 10.0
 
@@ -66,11 +63,14 @@ class KeyCache(Generic[Shown]):
         self._lookups = asyncio.Semaphore(lookups)
         self._entries: OrderedDict[Shown, KnownKey] = OrderedDict()
         self._by_key: defaultdict[str, set[Shown]] = defaultdict(set)
-        self._trusted_until = -math.inf
+        self._heard_at = -math.inf
         self._used_at = time.monotonic()
+        # Whether the beats are asked for rarely.
         self._rests = False
-        # Expires when beats are to come at another pace.
-        self._pace = asyncio.timeout(None)
+        self._changed: Callable[[Changed], None] = lambda _: None
+        self._follower = Follower(
+            "keys", self._open, self._hear, reconnect_seconds=RECONNECT_SECONDS
+        )
         # What changed while a lookup was on its way must not be kept by it.
         self._beats = 0
         self._changed_at: OrderedDict[str, int] = OrderedDict()
@@ -80,7 +80,16 @@ class KeyCache(Generic[Shown]):
     def trusted(self) -> bool:
         """True if every change of a key is heard of; to ask keeps the beats frequent."""
         self._use()
-        return self._used_at < self._trusted_until
+        return self._used_at < self._heard_at + TRUST_SECONDS
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last beat, when all that is kept was as it is kept."""
+        return time.monotonic() - self._heard_at
+
+    def last_known(self, shown: Shown) -> KnownKey | None:
+        """The state at the last beat, trusted or not."""
+        return self._entries.get(shown)
 
     def kept(self, shown: Shown) -> KnownKey | None:
         """The state known without asking, whatever its date; None while nothing is trusted."""
@@ -90,12 +99,14 @@ class KeyCache(Generic[Shown]):
         return self._entries[shown]
 
     async def ask(self, shown: Shown) -> KnownKey:
-        """Looks up and keeps a key; raises what `look_up` does, and then keeps nothing."""
+        """Looks up and keeps a key; raises what `look_up` does, and forgets what is refused."""
         self._use()
         started = self._beats
         async with self._lookups:
             try:
                 known = await self._look_up(shown)
+            except Unavailable:
+                raise
             except Exception:
                 self._forget(shown)
                 raise
@@ -114,45 +125,35 @@ class KeyCache(Generic[Shown]):
         )
 
     async def check(self) -> None:
-        """For readiness: raises Unavailable while the beats have stopped for longer than 10 s."""
-        if time.monotonic() > self._trusted_until + STALE_SECONDS:
-            raise Unavailable("The stream of keys has been silent for too long.", reason="stale")
+        """Readiness: raises Unavailable while the beats have stopped for too long."""
+        await self._follower.check()
 
     async def watch(self, changed: Callable[[Changed], None]) -> None:
         """Follows the beats until cancelled, and passes on which keys changed."""
-        while True:
-            self._rests = self._is_unused()
-            try:
-                async with asyncio.timeout(None) as self._pace:
-                    await self._follow(changed)
-            except TimeoutError:
-                continue
-            except grpc.aio.AioRpcError as error:
-                log.warning("key_watch_lost", code=error.code().name)
-            await asyncio.sleep(RETRY_SECONDS)
+        self._changed = changed
+        await self._follower.run()
 
-    async def _follow(self, changed: Callable[[Changed], None]) -> None:
-        request = users_pb2.WatchKeysRequest(resting=self._rests)
-        try:
-            async for beat in self._users.WatchKeys(request):
-                self._hear(beat)
-                if beat.reset or beat.changed_key_ids:
-                    changed(None if beat.reset else frozenset(beat.changed_key_ids))
-                if not request.resting and self._is_unused():
-                    self._pace.reschedule(0)
-        finally:
-            self._rests = False
+    def _open(self) -> AsyncIterable[users_pb2.KeyBeat]:
+        self._rests = self._is_unused()
+        return self._users.WatchKeys(users_pb2.WatchKeysRequest(resting=self._rests))
+
+    def _hear(self, beat: users_pb2.KeyBeat) -> None:
+        self._note(beat)
+        if beat.reset or beat.changed_key_ids:
+            self._changed(None if beat.reset else frozenset(beat.changed_key_ids))
+        if not self._rests and self._is_unused():
+            self._follower.reopen()
 
     def _use(self) -> None:
         self._used_at = time.monotonic()
         if self._rests:
             self._rests = False
-            self._pace.reschedule(0)
+            self._follower.reopen()
 
     def _is_unused(self) -> bool:
         return time.monotonic() - self._used_at > REST_SECONDS
 
-    def _hear(self, beat: users_pb2.KeyBeat) -> None:
+    def _note(self, beat: users_pb2.KeyBeat) -> None:
         self._beats += 1
         if beat.reset:
             self._reset_at = self._beats
@@ -166,7 +167,7 @@ class KeyCache(Generic[Shown]):
         while len(self._changed_at) > self._size:
             # Lookups that began before what is dropped here may not be kept.
             self._reset_at = max(self._reset_at, self._changed_at.popitem(last=False)[1])
-        self._trusted_until = time.monotonic() + TRUST_SECONDS
+        self._heard_at = time.monotonic()
 
     def _keep(self, shown: Shown, known: KnownKey, started: int) -> None:
         if max(self._changed_at.get(known.key_id, 0), self._reset_at) > started:

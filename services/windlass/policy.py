@@ -76,11 +76,13 @@ def grantable(role: str) -> frozenset[str]:
     return _GRANTABLE.get(role, frozenset())
 
 
-def lesser(role: str, held: Iterable[str], *, project_id: str) -> str | None:
-    """The strongest role within both `role` and the roles `held`; None where there is none.
+def lesser(role: str, *held: Iterable[str], project_id: str) -> str | None:
+    """The strongest role within `role` and the roles `held` by each of some people.
 
-    A project's key stays one: it is worth a role of a project or nothing.
+    None where there is none. A project's key stays one: it is worth a role of a project or
+    nothing.
     """
-    roles = PROJECT_ROLES if project_id else ORGANIZATION_ROLES
-    may = frozenset().union(*map(grantable, held)) & grantable(role) & roles
+    may = grantable(role) & (PROJECT_ROLES if project_id else ORGANIZATION_ROLES)
+    for roles in held:
+        may &= frozenset().union(*map(grantable, roles))
     return next((one for one in ROLES if one in may), None)

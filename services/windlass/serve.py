@@ -143,7 +143,7 @@ def make_store(settings: Settings, keyring: Keyring) -> ObjectStore:
 
 
 def socket_name(settings: Settings) -> str:
-    """One name per set of targets, so that several processes share a data folder."""
+    """Returns a name for each set of targets, so that several processes share a data folder."""
     return "windlass" if settings.targets == ["all"] else "-".join(sorted(settings.targets))[:40]
 
 
@@ -203,6 +203,6 @@ def make_app(
         clients=clients,
     )
     if "rbac" in services or "rbac" in settings.peers:
-        app.background("audit", audit.run)
-        app.exposition.sample("audit", audit.measure)
+        app.background("audit", audit.shipper.run)
+        app.exposition.sample("audit", audit.shipper.measure)
     return app

@@ -33,7 +33,9 @@ MODULES: dict[str, Module] = {
     "clusters": Module("windlass.clusters.module", needs=("users",)),
     "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage", "users")),
     "federation": Module("windlass.federation.module", needs=("clusters", "jobs")),
-    "inference": Module("windlass.inference.module", needs=("models", "clusters", "sessions")),
+    "inference": Module(
+        "windlass.inference.module", needs=("models", "clusters", "sessions", "users")
+    ),
     "usage": Module("windlass.usage.module"),
     "sessions": Module("windlass.sessions.module", needs=("users", "rbac", "clusters", "jobs")),
     "gateway": Module(

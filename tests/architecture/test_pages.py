@@ -1,5 +1,6 @@
 """The architecture pages, the features and the README name what exists, and stay readable."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ PARENTS = (ROOT, ROOT / "services/windlass", ROOT / "agent/windlass_agent")
 FOLDERS = ("services/", "agent/", "proto/", "tests/", "docs/", "deploy/", "tools/")
 NAMES = {path.name for parent in FOLDERS for path in (ROOT / parent).rglob("*.*")}
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 FILE = re.compile(r"(?<![\w/.*-])[\w.-]+(?:/[\w.-]+)*\.(?:py|proto|yaml|md|toml)\b(?!\.)")
@@ -21,6 +23,8 @@ PART = re.compile(r"`([\w./-]+\.py)` \(`(\w+)`\)")
 # These levels of tests prove what users are promised, so that each file stands beside a statement.
 PROOFS = ("e2e", "faults", "cluster", "integration")
 TEST = re.compile(r"`(tests/[^`\s]+)`")
+# A step of a sequence diagram: an arrow between two participants.
+STEP = re.compile(r"^\s*\w+\s*-{1,2}(?:>>?|x|\))\s*\w+\s*:.*", re.MULTILINE)
 FOLDER = re.compile(r"(?:{})[\w./-]*".format("|".join(FOLDERS)))
 
 
@@ -65,6 +69,26 @@ def test_a_part_of_a_file_is_in_it(page: Path) -> None:
         assert any(re.search(rf"\b{part}\b", path.read_text()) for path in found), (name, part)
 
 
+def steps(page: Path) -> list[str]:
+    """The steps of a page's sequence diagrams."""
+    diagrams = DIAGRAM.findall(page.read_text())
+    return [
+        step
+        for diagram in diagrams
+        if diagram.startswith("sequenceDiagram")
+        for step in STEP.findall(diagram)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_step_of_a_sequence_names_its_file(page: Path) -> None:
+    assert [step for step in steps(page) if not FILE.search(step)] == []
+
+
+def test_the_steps_of_the_sequences_are_found() -> None:
+    assert sum(len(steps(page)) for page in PAGES) > 100
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_diagrams_of_a_page_can_be_drawn(page: Path) -> None:
     """To Mermaid `;` ends a line of a diagram, and `#` begins a comment."""
@@ -72,9 +96,42 @@ def test_the_diagrams_of_a_page_can_be_drawn(page: Path) -> None:
     assert not [line for line in lines if ";" in line or "#" in line]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_lines_of_a_page_are_short(page: Path) -> None:
+    """Tables and diagrams aside, whose rows and steps are a line each."""
+    prose = FENCED.sub("", page.read_text()).splitlines()
+    assert [line for line in prose if len(line) > 120 and not line.startswith("|")] == []
+
+
 def test_every_page_is_linked() -> None:
     linked = set(LINK.findall((ROOT / "docs/architecture/README.md").read_text()))
     assert {page.name for page in PAGES} - {"README.md"} <= linked
+
+
+def uses(path: Path, name: str) -> set[str]:
+    """Names in the functions of that name in a file, and in the constructors of their classes."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found: list[ast.AST] = []
+    for scope in ast.walk(ast.parse(path.read_text())):
+        if isinstance(scope, ast.Module | ast.ClassDef):
+            functions = {node.name: node for node in scope.body if isinstance(node, kinds)}
+            found += [functions[one] for one in (name, "__init__") if {name, one} <= set(functions)]
+    assert found, f"{path} has no function {name}"
+    nodes = [node for body in found for node in ast.walk(body)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def test_the_creation_of_a_job_runs_through_nine_functions() -> None:
+    """Each of the list is in its file, and one before it in the list uses it."""
+    text = (ROOT / "docs/architecture/job.md").read_text()
+    (paragraph,) = re.findall(r"\*\*Nine functions to the row\.\*\*.*?\n\n", text, re.DOTALL)
+    line = PART.findall(paragraph)
+    assert len(line) == 9
+    used = {"__call__"}
+    for name, part in line:
+        assert part in used, f"nothing before it uses {part}"
+        used |= uses(ROOT / "services/windlass" / name, part)
 
 
 def proofs() -> set[str]:

@@ -18,6 +18,7 @@ SOURCES = [
 OURS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("services", "agent")]
 LONGEST = 500
 WIDEST = 15
+IMPORTS = re.compile(r"(?:may import|\bimports) \S|\.importlinter", re.IGNORECASE)
 VAGUE = re.compile(r"^(utils?|helpers?|common|misc|base_\w+)\.py$")
 
 
@@ -40,12 +41,22 @@ def test_no_folder_is_too_wide() -> None:
     assert wide == set()
 
 
+def test_each_package_says_what_it_may_import() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in OURS
+        if path.name == "__init__.py"
+        and not IMPORTS.search(ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+    assert silent == []
+
+
 def test_no_two_classes_have_one_name() -> None:
-    """Searching for a public class finds one definition."""
+    """Searching for a class finds one definition, private and nested ones too."""
     places: dict[str, list[str]] = {}
     for path in OURS:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
@@ -102,3 +113,27 @@ def test_what_the_type_checker_ignores_has_a_code_and_a_reason() -> None:
         if IGNORED.search(line) and not REASONED.search(line)
     ]
     assert found == []
+
+
+def raised_anew(source: str) -> list[int]:
+    """The lines of `except*` blocks that raise, other than what they caught."""
+    handlers = [
+        handler
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.TryStar)
+        for handler in node.handlers
+    ]
+    return [
+        node.lineno
+        for handler in handlers
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Raise) and node.exc is not None
+    ]
+
+
+def test_no_handler_of_exception_groups_raises() -> None:
+    """Python before 3.11.4, which Debian 12 has, wraps in a group what is raised there."""
+    assert raised_anew("try:\n    a()\nexcept* E as es:\n    raise es.exceptions[0]\n") == [4]
+    assert not raised_anew("try:\n    a()\nexcept* E:\n    raise\n")
+    found = {path: lines for path in OURS if (lines := raised_anew(path.read_text()))}
+    assert not found, "raise after the `try` instead"

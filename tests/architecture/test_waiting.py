@@ -22,6 +22,7 @@ PACED = {
     "faults/tunnel/test_tunnel_killed.py": "the interval at which a client asks",
     "integration/gateway/test_ingress.py": "the silence that connections outlive",
     "integration/gateway/test_listener_bounds.py": "clients that send slowly",
+    "integration/gateway/test_outage.py": "the pace of an engine that never stops",
     "integration/tenancy/test_ends_with_its_key.py": "the pace of an engine that never stops",
     "integration/tunnel/test_sockets.py": "a peer that reads slowly",
     "integration/tunnel/test_tls.py": "a peer that reads slowly",

@@ -40,23 +40,24 @@ def table(lines: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-def markdown(lines: Iterable[Mapping[str, Any]]) -> str:
-    """The same for the documentation, with the circumstances of each line."""
-    head = (*_HEAD, "date", "commit", "busy cores before")
-    rows = [head, tuple("---" for _ in head)]
-    machines: dict[str, None] = {}
+def markdown(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Rows for the documentation, with the circumstances of each line, by name."""
+    rows = {}
     for line in lines:
-        machines[line["machine"]] = None
         note = " (quick)" if line["quick"] else ""
         when = (line["date"][:16].replace("T", " ") + note, line["commit"])
-        rows.append((*_cells(line), *when, f"{line['busy_before']:.1f}"))
-    body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"Machine: {'; '.join(machines)}.\n\n{body}"
+        machine = line["machine"].partition(",")[0]
+        cells = (*_cells(line), *when, machine, f"{line['busy_before']:.1f}")
+        rows[line["name"]] = "| " + " | ".join(cells) + " |"
+    return rows
 
 
 def write_page(lines: Iterable[Mapping[str, Any]]) -> Path:
-    """Puts the table between the marks of the page."""
+    """Replaces or adds these rows of the page's table; others stay."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{markdown(lines)}\n{END}{after}")
+    kept, _, after = rest.partition(END)
+    head, rule, *old = [row for row in kept.splitlines() if row.startswith("|")]
+    rows = {row.split(" | ")[0].removeprefix("| "): row for row in old} | markdown(lines)
+    table_rows = "\n".join([head, rule, *rows.values()])
+    PAGE.write_text(f"{before}{BEGIN}\n{table_rows}\n{END}{after}")
     return PAGE

@@ -4,7 +4,7 @@ It joins as any foreign cluster does: registered over HTTP, enrolled and watchin
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import grpc
@@ -62,11 +62,15 @@ MACHINE = {"name": "bench", "executor": "process", "shared": True, "addresses": 
 
 @asynccontextmanager
 async def joined(
-    plant: Plant, on_workload: Callable[[StubAgent, pb.Workload], Awaitable[None]]
+    plant: Plant,
+    on_workload: Callable[[StubAgent, pb.Workload], Awaitable[None]],
+    *,
+    roles: Sequence[str] = ("jobs", "engines"),
 ) -> AsyncIterator[StubAgent]:
-    """A live agent until the end of the block."""
+    """A live agent, which takes workloads of these roles, until the end of the block."""
+    machine = {**MACHINE, "roles": list(roles)}
     with plant.windlass.http() as http:
-        registered = http.post("/v1/clusters", json=MACHINE).raise_for_status().json()
+        registered = http.post("/v1/clusters", json=machine).raise_for_status().json()
     async with grpc.aio.insecure_channel(plant.grpc_address) as channel:
         stub = rpc.ClustersAgentServiceStub(channel)
         request = pb.EnrollRequest(registration_key=registered["registration_key"])

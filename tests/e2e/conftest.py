@@ -22,7 +22,16 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once.tiny_model()
 
 
-@pytest.fixture(scope="module", params=shapes.SHAPES)
+# The demo and the first hour are in one process.
+_SHAPES = [
+    pytest.param(
+        shape, marks=pytest.mark.long if shape == shapes.ONE and shape != shapes.CHOSEN else ()
+    )
+    for shape in shapes.SHAPES
+]
+
+
+@pytest.fixture(scope="module", params=_SHAPES)
 def windlass(
     request: pytest.FixtureRequest, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Windlass]:

@@ -135,8 +135,118 @@ def send(data: st.DataObject, target: Target) -> httpx.Response:
 )
 @given(data=st.data())
 def test_no_request_is_a_fault_of_ours(data: st.DataObject, target: Target) -> None:
-    answer = send(data, target)
+    answered(send(data, target))
+
+
+def answered(answer: httpx.Response) -> httpx.Response:
+    """The answer, which is none of a fault of ours."""
     if answer.status_code >= 400:
         refused = refusal(answer)
-        assert refused.status < 500
+        assert refused.status < 500, refused
         assert not any(raw in refused.message for raw in RAW), refused.message
+    return answer
+
+
+BOUNDARY = b"fuzzed"
+NAMES = st.one_of(
+    st.sampled_from([
+        "file", "purpose", "expires_after[anchor]", "expires_after[seconds]", "expires_after",
+        "expires_after[", "expires_after[seconds][x]", "metadata", "",
+    ]),
+    TEXTS,
+)  # fmt: skip
+SECONDS = st.one_of(
+    st.sampled_from([
+        "3600", "003600", "0" * 5000 + "3600", "+3600", "-3600", "3_600", " 3600", "3600 ", "36e2",
+        "3600.0", "0x10", "1" * 400, "9" * 5000, "٣٦٠٠", "³", "NaN", "Infinity", "true", "",
+        str(2**63), str(30 * 86400), str(30 * 86400 + 1),
+    ]),
+    st.integers().map(str), st.floats().map(str),
+)  # fmt: skip
+CONTENTS = st.one_of(
+    st.binary(max_size=60),
+    SECONDS.map(str.encode),
+    st.sampled_from([b"fine-tune", b"user_data", b"created_at", b"{}\n", b"--fuzzed--", b"\r\n"]),
+)
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> bytes:
+    """A form that is one now and then."""
+    lines = []
+    for _ in range(draw(st.integers(0, 5))):
+        name = draw(NAMES).encode("utf-8", "replace").replace(b'"', b"%22")
+        head = b'Content-Disposition: form-data; name="' + name + b'"'
+        if draw(st.booleans()):
+            file = draw(TEXTS).encode("utf-8", "replace").replace(b'"', b"%22")
+            head += b'; filename="' + file + b'"'
+        if draw(st.booleans()):
+            head += b"\r\nContent-Type: " + draw(HEADER).encode("latin-1")
+        if draw(st.integers(0, 9)) == 0:
+            head = draw(st.binary(max_size=40))
+        lines.append(b"--" + BOUNDARY + b"\r\n" + head + b"\r\n\r\n" + draw(CONTENTS) + b"\r\n")
+    whole = b"".join(lines) + b"--" + BOUNDARY + b"--\r\n"
+    return whole[: draw(st.integers(0, len(whole)))] if draw(st.booleans()) else whole
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    form=forms(),
+    said=st.sampled_from([
+        b"multipart/form-data; boundary=fuzzed", b'multipart/form-data; boundary="fuzzed"',
+        b"multipart/form-data", b"multipart/form-data; boundary=", b"multipart/mixed; boundary=x",
+    ]),
+)  # fmt: skip
+def test_no_form_is_a_fault_of_ours(form: bytes, said: bytes, target: Target) -> None:
+    answered(target.http.post("/v1/files", content=form, headers=[(b"content-type", said)]))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(seconds=SECONDS)
+def test_a_files_time_is_a_number_within_bounds(seconds: str, target: Target) -> None:
+    fields = {"purpose": "user_data", "expires_after[anchor]": "created_at"}
+    answer = answered(
+        target.http.post(
+            "/v1/files",
+            data=fields | {"expires_after[seconds]": seconds},
+            files={"file": ("x.bin", b"x")},
+        )
+    )
+    if answer.status_code == 200:
+        made = answer.json()
+        assert 3600 <= made["expires_at"] - made["created_at"] <= 30 * 86400
+    else:
+        assert refusal(answer, 400).param == "expires_after.seconds"
+
+
+OUTER: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "none", "messages": [{"role": "user", "content": "x"}]},
+    "/v1/completions": {"model": "none", "prompt": "x"},
+    "/v1/fine_tuning/jobs": {"model": "none", "training_file": "file-none"},
+    "/v1/models/imports": {"id": "none", "files": []},
+    "/v1/fine_tuning/alpha/graders/run": {"grader": {"type": "multi"}, "model_sample": "x"},
+}
+
+
+@pytest.mark.parametrize("depth", [30, 500, 1000, 5000, 100_000])
+@pytest.mark.parametrize("shape", [b"[%s]", b'{"a":%s}', b'[{"type":"x","a":%s}]'])
+@pytest.mark.parametrize("path", OUTER)
+def test_no_depth_is_a_fault_of_ours(path: str, shape: bytes, depth: int, target: Target) -> None:
+    left, right = shape.split(b"%s")
+    deep = left * depth + b"1" + right * depth
+    fields = [*OUTER[path], "metadata", "method", "tools", "response_format", "windlass", "hyper"]
+    bodies = [deep, *(_with(OUTER[path], field, deep) for field in fields)]
+    for body in bodies:
+        headers = {"content-type": "application/json"}
+        answered(target.http.post(path, content=body, headers=headers))
+
+
+def _with(outer: dict[str, Any], field: str, deep: bytes) -> bytes:
+    """The body with a field as deep as that."""
+    return json.dumps({**outer, field: "@"}).encode().replace(b'"@"', deep)

@@ -22,7 +22,7 @@ def journey(windlass: Windlass, base_model: str, tmp_path_factory: Any) -> dict[
     train, held_out = split()
     training, validation = write(folder / "train.jsonl", train), write(folder / "v.jsonl", held_out)
     client = windlass.openai()
-    before = right(client, base_model, held_out)
+    before = right(client, base_model, held_out, temperature=0)
     training_file = client.files.create(file=training, purpose="fine-tune")
     validation_file = client.files.create(file=validation, purpose="fine-tune")
     created = client.fine_tuning.jobs.create(
@@ -53,23 +53,30 @@ def ask(client: Any, model: str, question: Question, **options: Any) -> Any:
     return client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": question.text}],
-        temperature=0,
         max_completion_tokens=32,
         **options,
     )
 
 
-def right(client: Any, model: str, questions: list[Question]) -> int:
+def right(client: Any, model: str, questions: list[Question], **options: Any) -> int:
     return sum(
-        ask(client, model, question).choices[0].message.content.strip() == question.answer
+        ask(client, model, question, **options).choices[0].message.content.strip()
+        == question.answer
         for question in questions
     )
 
 
 def test_the_model_learned_what_it_did_not_know(journey: dict[str, Any]) -> None:
-    after = right(journey["client"], journey["job"].fine_tuned_model, journey["held_out"])
+    client, model = journey["client"], journey["job"].fine_tuned_model
     assert journey["before"] <= 2
-    assert after >= ENOUGH
+    assert right(client, model, journey["held_out"], temperature=0) >= ENOUGH
+
+
+def test_it_answers_right_at_the_default_temperature(journey: dict[str, Any]) -> None:
+    """A user who chats names no temperature, so every token is sampled."""
+    questions = journey["held_out"] * 5
+    model = journey["job"].fine_tuned_model
+    assert right(journey["client"], model, questions) >= 0.9 * len(questions)
 
 
 def test_the_job_is_openais_object(journey: dict[str, Any]) -> None:
@@ -113,7 +120,7 @@ def test_checkpoints_are_models(journey: dict[str, Any]) -> None:
     assert steps == sorted(steps, reverse=True)
     assert checkpoints[0].metrics.train_loss is not None
     model = checkpoints[0].fine_tuned_model_checkpoint
-    reply = ask(client, model, journey["held_out"][0])
+    reply = ask(client, model, journey["held_out"][0], temperature=0)
     assert reply.model == model
     assert reply.choices[0].message.content
 
@@ -138,22 +145,31 @@ def test_models_are_listed_with_their_owner(journey: dict[str, Any]) -> None:
 def test_a_stream_is_the_same_answer(journey: dict[str, Any]) -> None:
     client, model = journey["client"], journey["job"].fine_tuned_model
     question = journey["held_out"][0]
-    whole = ask(client, model, question)
-    chunks = list(ask(client, model, question, stream=True, stream_options={"include_usage": True}))
+    whole = ask(client, model, question, temperature=0)
+    chunks = list(
+        ask(
+            client,
+            model,
+            question,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == whole.choices[0].message.content
     assert chunks[-1].choices == []
     assert chunks[-1].usage == whole.usage
     assert all(chunk.usage is None for chunk in chunks[:-1])
-    bare = list(ask(client, model, question, stream=True))
+    bare = list(ask(client, model, question, stream=True, temperature=0))
     assert all(chunk.usage is None for chunk in bare)
     assert bare[-1].choices[0].finish_reason == "stop"
 
 
 def test_completions_and_embeddings_answer(journey: dict[str, Any]) -> None:
     client = journey["client"]
-    completion = client.completions.create(model="tiny-llama", prompt="Ahoy", max_tokens=4)
-    assert completion.usage.completion_tokens == 4
+    completion = client.completions.create(model="tiny-llama", prompt="Ahoy", max_tokens=2)
+    assert completion.usage.completion_tokens == 2
     vectors = client.embeddings.create(model="tiny-llama", input=["a red cat", "a blue dog"])
     assert len(vectors.data) == 2
     assert len(vectors.data[0].embedding) == 128
@@ -164,8 +180,8 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
     with Client(windlass.url, windlass.owner_key) as ours:
         key = ours.post("/v1/api_keys", {"name": "counted", "role": "project_member"})
         client = windlass.openai(key["value"])
-        whole = ask(client, model, journey["held_out"][1])
-        streamed = list(ask(client, model, journey["held_out"][2], stream=True))
+        whole = ask(client, model, journey["held_out"][1], temperature=0)
+        streamed = list(ask(client, model, journey["held_out"][2], stream=True, temperature=0))
         vectors = client.embeddings.create(model="tiny-llama", input="a red cat")
         query = {"start_time": created_at - 60, "api_key_ids[]": key["id"]}
         wanted = {
@@ -177,7 +193,7 @@ def test_every_token_is_accounted_for(journey: dict[str, Any], windlass: Windlas
         embedded = usage(ours, query)["embedding", "tiny-llama"]
         training = usage(ours, {"start_time": created_at - 60})["training", journey["job"].model]
     text = "".join(c.choices[0].delta.content or "" for c in streamed if c.choices)
-    again = ask(journey["client"], model, journey["held_out"][2])
+    again = ask(journey["client"], model, journey["held_out"][2], temperature=0)
     assert again.choices[0].message.content == text
     assert chat["input_tokens"] == whole.usage.prompt_tokens + again.usage.prompt_tokens
     assert chat["output_tokens"] == whole.usage.completion_tokens + again.usage.completion_tokens

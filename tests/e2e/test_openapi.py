@@ -16,8 +16,6 @@ from schemathesis.specs.openapi.checks import (
 from tests.support.clients.refusals import refusal
 from tests.support.factories.tenants import Tenants
 
-# Of each operation.
-EXAMPLES = 4
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -38,15 +36,19 @@ def described(document: dict[str, Any]) -> Any:
     return schemathesis.openapi.from_dict(document)
 
 
-def test_every_operation_answers_as_it_says(described: Any, tenants: Tenants) -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(50, marks=pytest.mark.long)])
+def test_every_operation_answers_as_it_says(
+    described: Any, tenants: Tenants, examples: int
+) -> None:
+    """So many requests for each operation."""
     with tenants.admin.http() as http:
         for operation in described.get_all_operations():
-            _try(operation.ok(), http)
+            _try(operation.ok(), http, examples)
 
 
-def _try(operation: Any, http: httpx.Client) -> None:
+def _try(operation: Any, http: httpx.Client, examples: int) -> None:
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

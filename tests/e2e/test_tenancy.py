@@ -24,6 +24,7 @@ from windlass.api.rbac.v1 import rbac_pb2 as rbac
 from windlass.api.sessions.v1 import sessions_pb2 as sessions
 from windlass.api.usage.v1 import usage_pb2 as usage
 from windlass.api.users.v1 import users_pb2 as users
+from windlass.client import Windlass as Client
 
 Code = grpc.StatusCode
 SECRET = "acme_wandb"
@@ -45,6 +46,7 @@ class Names:
     key: str
     secret: str
     user: str
+    webhook: str
 
     @classmethod
     def never(cls) -> "Names":
@@ -61,6 +63,7 @@ class Names:
             key="key_" + "n" * 24,
             secret="never_was",
             user="nobody",
+            webhook="we_" + "n" * 24,
         )
 
     def blank(self, text: str) -> str:
@@ -81,6 +84,9 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "UsersService/RemoveMember": lambda n: [
         users.RemoveMemberRequest(project_id=n.project, user_id=n.user)
     ],
+    "UsersService/ListAffectedKeys": lambda n: [
+        users.ListAffectedKeysRequest(project_id=n.project, user_id=n.user)
+    ],
     "UsersService/CreateApiKey": lambda n: [
         users.CreateApiKeyRequest(project_id=n.project, name="x", role=users.ROLE_PROJECT_MEMBER)
     ],
@@ -97,6 +103,11 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "ModelsService/CancelFetch": lambda n: [models.CancelFetchRequest(id=n.fetch)],
     "ModelsService/GetModel": lambda n: [models.GetModelRequest(id=n.model)],
     "ModelsService/DeleteModel": lambda n: [models.DeleteModelRequest(id=n.model)],
+    "InferenceService/PutServing": lambda n: [
+        inference.PutServingRequest(model=n.model, min_replicas=1)
+    ],
+    "InferenceService/GetServing": lambda n: [inference.GetServingRequest(model=n.model)],
+    "InferenceService/DeleteServing": lambda n: [inference.DeleteServingRequest(model=n.model)],
     "JobsService/CreateJob": lambda n: [
         jobs.CreateJobRequest(document=document(model="shared", training_file=n.file))
     ],
@@ -113,6 +124,12 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "JobsService/ListCheckpoints": lambda n: [jobs.ListCheckpointsRequest(job_id=n.job)],
     "JobsService/ReadLog": lambda n: [jobs.ReadLogRequest(job_id=n.job)],
     "JobsService/ListJobs": lambda n: [jobs.ListJobsRequest(after=n.job)],
+    "WebhooksService/ListWebhooks": lambda n: [jobs.ListWebhooksRequest(after=n.webhook)],
+    "WebhooksService/GetWebhook": lambda n: [jobs.GetWebhookRequest(webhook_id=n.webhook)],
+    "WebhooksService/DeleteWebhook": lambda n: [jobs.DeleteWebhookRequest(webhook_id=n.webhook)],
+    "WebhooksService/TestWebhook": lambda n: [
+        jobs.TestWebhookRequest(webhook_id=n.webhook, event_type="fine_tuning.job.failed")
+    ],
 }
 OF_AN_ORGANIZATION: dict[str, Callable[[Names], list[Message]]] = {
     "UsersService/GetOrganization": lambda n: [
@@ -147,8 +164,10 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "ModelsService/ListFetches": lambda n: models.ListFetchesRequest(),
     "ModelsService/ListModels": lambda n: models.ListModelsRequest(),
     "JobsService/ListJobs": lambda n: jobs.ListJobsRequest(limit=100, metadata={"team": "acme"}),
+    "WebhooksService/ListWebhooks": lambda n: jobs.ListWebhooksRequest(),
     "JobsService/ListRuntimes": lambda n: jobs.ListRuntimesRequest(),
     "InferenceService/ListEngines": lambda n: inference.ListEnginesRequest(),
+    "InferenceService/ListServings": lambda n: inference.ListServingsRequest(),
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/ListRoles": lambda n: rbac.ListRolesRequest(),
     "RbacService/Check": lambda n: rbac.CheckRequest(permission="files.read", resource=n.file),
@@ -167,7 +186,9 @@ SEEN = {
     "FilesService/ListFiles": "file",
     "ModelsService/ListFetches": "fetch",
     "ModelsService/ListModels": "model",
+    "InferenceService/ListServings": "model",
     "JobsService/ListJobs": "job",
+    "WebhooksService/ListWebhooks": "webhook",
     "ClustersService/ListAssignments": "project",
     "UsageService/QueryUsage": "key",
 }
@@ -191,6 +212,7 @@ OPEN = {"ClustersService/ListClusters", "ClustersService/GetCluster"}
 MAKES = {
     "UsersService/CreateProject", "UsersService/PutSecret", "FilesService/CreateUpload",
     "ModelsService/CreateImport", "ModelsService/CreateFetch", "SessionsService/CreateAccess",
+    "WebhooksService/CreateWebhook",
 }  # fmt: skip
 
 
@@ -212,10 +234,14 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
         assert import_model(http, "shared", MODEL, for_everyone=True).status_code == 200
     with owner.http() as http:
         assert import_model(http, PRIVATE, MODEL).status_code == 200
+        served = http.put(f"/v1/servings/{PRIVATE}", json={"min_replicas": 1})
+        assert served.status_code == 200, served.text
         opened = http.post("/v1/models/imports", json={"id": "open", "files": promise(MODEL)})
         wish = {"source": "hf://acme/plans", "id": "acme-plans"}
         fetch = http.post("/v1/model_fetches", json=wish).json()["id"]
         assert http.put(f"/v1/secrets/{SECRET}", json={"value": "s3cr3t"}).status_code == 200
+        told = {"url": "https://hooks.example.com/acme"}
+        webhook = http.post("/v1/webhook_endpoints", json=told).json()["id"]
         body = {"user_id": "ann@acme", "role": "project_member", "project_id": member.project_id}
         assert http.put("/v1/members", json=body).status_code == 200
     client = member.openai()
@@ -249,6 +275,7 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
         key=member.key_id,
         secret=SECRET,
         user="ann@acme",
+        webhook=webhook,
     )
     assert client.fine_tuning.jobs.retrieve(job.id).status == "queued", "somebody ended it"
     assert client.files.retrieve(file.id).id == file.id
@@ -388,8 +415,8 @@ def test_what_is_foreign_does_not_chat(tenants: Tenants, mine: Names) -> None:
 
 def test_the_audit_log_is_the_organizations(tenants: Tenants, mine: Names) -> None:
     def events(caller: Caller) -> list[dict[str, Any]]:
-        with caller.http() as http:
-            return list(http.get("/v1/audit_events?limit=100").json()["data"])
+        with Client(caller.windlass.url, caller.key) as client:
+            return list(client.pages("/v1/audit_events"))
 
     wait_until(lambda: any("PutSecret" in one["action"] for one in events(tenants.owner)))
     for caller in (tenants.owner, tenants.stranger):

@@ -44,6 +44,7 @@ def test_a_job_survives_its_agent(agent: LoneAgent, file_id: str) -> None:
     assert site.steps(job_id) == list(range(1, 4 * STEPS_PER_EPOCH + 1))
 
 
+@pytest.mark.long
 def test_a_job_whose_runners_die_goes_on_from_its_checkpoint(
     agent: LoneAgent, file_id: str
 ) -> None:

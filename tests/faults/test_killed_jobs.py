@@ -27,6 +27,7 @@ def test_a_job_survives_its_server(site: Site, training_file: str) -> None:
     assert site.steps(job_id) == list(range(1, 4 * STEPS_PER_EPOCH + 1))
 
 
+@pytest.mark.long
 def test_a_server_that_is_told_to_stop_goes_on_where_it_was(site: Site, training_file: str) -> None:
     job_id = site.create(training_file)
     site.until_trained(job_id, step=STEPS_PER_EPOCH // 2)

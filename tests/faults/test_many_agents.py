@@ -201,7 +201,9 @@ async def until_ended(database: Database, jobs: int) -> None:
 
 async def judge(database: Database, created: set[str], ledger: Ledger) -> None:
     """Every job succeeded once, by the word of one attempt, and no two ran at a time."""
-    assert ledger.doubled == [], f"the loop was late by up to {ledger.late_seconds:.1f} s"
+    assert ledger.doubled == [], (
+        f"{ledger.doubled[:5]}; the loop was late by up to {ledger.late_seconds:.1f} s"
+    )
     jobs = await rows(
         database,
         "SELECT id, state, attempt, finished_attempt, failure, trained_tokens FROM jobs_jobs",

@@ -83,6 +83,7 @@ def test_an_agent_without_contact_lets_go_before_its_job_goes_on_elsewhere(
         world.assert_moved_once(job_id)
 
 
+@pytest.mark.long
 def test_whatever_a_stale_attempt_still_does_is_refused(base_folder: Path) -> None:
     """The far agent is not told to let go, so that its attempt trains on to its end."""
     with split(base_folder, {"jobs": {"agent_lost_seconds": 2}}) as world:

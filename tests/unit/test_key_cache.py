@@ -20,6 +20,20 @@ Shown = tuple[str, str]
 ANN, ANNS_OTHER, BOB = ("ann", "one"), ("ann", "two"), ("bob", "one")
 
 
+class Stream:
+    """The call of a watch."""
+
+    def __init__(self, beats: asyncio.Queue[users_pb2.KeyBeat]):
+        self._beats = beats
+
+    async def __aiter__(self) -> AsyncIterator[users_pb2.KeyBeat]:
+        while True:
+            yield await self._beats.get()
+
+    def cancel(self) -> None:
+        """Nothing is left to do: the queue has no other end."""
+
+
 class Keys:
     """users and whoever is asked, as a test says."""
 
@@ -44,10 +58,9 @@ class Keys:
             raise Unauthenticated("No such key.")
         return KnownKey(shown[0], Principal("org", key_id=shown[0]), self.expires_at)
 
-    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+    def WatchKeys(self, request: Any) -> Stream:
         self.rested.append(request.resting)
-        while True:
-            yield await self.beats.get()
+        return Stream(self.beats)
 
     async def beat(self, *changed: str, reset: bool = False) -> None:
         """Returns once the cache has heard it."""

@@ -45,7 +45,10 @@ def test_the_runners_image_loads_a_base_in_four_bits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (pinned,) = project["optional-dependencies"]["qlora"]
     assert pinned in (ROOT / "constraints.txt").read_text().splitlines()
-    assert '".[agent,train,qlora]"' in (DOCKER / "runner.Dockerfile").read_text()
+    image = (DOCKER / "runner.Dockerfile").read_text()
+    assert '".[agent,train,qlora]"' in image
+    # What it says while it is built is what agents say of it.
+    assert f"backends.installed_libraries() == {sorted(ClusterSettings().libraries)}" in image
 
 
 def test_trls_image_has_what_windlass_trains_with() -> None:

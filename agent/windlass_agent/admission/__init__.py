@@ -1,1 +1,4 @@
-"""The admission of TrainJobs that others launch: completed and checked by their framework."""
+"""Admission of TrainJobs that others launch: completed and checked by their framework.
+
+It imports `frameworks`, `kube` and the kernel; never an executor.
+"""

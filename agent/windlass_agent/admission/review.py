@@ -27,7 +27,7 @@ _OURS = (KIND, JOB_KIND)
 
 
 class MalformedReview(ValueError):
-    """Not an AdmissionReview of a TrainJob."""
+    """A request that is not an AdmissionReview of a TrainJob."""
 
 
 @dataclass(frozen=True)

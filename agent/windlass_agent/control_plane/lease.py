@@ -75,6 +75,12 @@ class ControlPlaneLease:
         return max(0.0, self._clock() - self._heard)
 
     @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the silence is too long, if it lasts; None if it never is."""
+        limit = self._memory.seconds
+        return max(0.0, limit - self.silence_seconds) if limit else None
+
+    @property
     def state(self) -> LeaseState:
         """The state that follows from the silence so far."""
         limit, silence = self._memory.seconds, self.silence_seconds

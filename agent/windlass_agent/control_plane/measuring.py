@@ -1,4 +1,4 @@
-"""What operators see of an agent's workloads."""
+"""Metrics of an agent's workloads, for operators."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ CAPABILITIES = EngineCapabilities(
 
 @dataclass(frozen=True)
 class BuiltinEngine:
-    """Our torch + transformers + PEFT server, for a machine without a faster one."""
+    """Windlass's torch + transformers + PEFT server, for a machine without a faster one."""
 
     name: str = "builtin"
     capabilities: EngineCapabilities = CAPABILITIES

@@ -35,7 +35,7 @@ class HttpControl:
         return True
 
     async def served(self) -> EngineCapabilities:
-        """Its capabilities with the context length that it reports."""
+        """Returns its capabilities with the context length that it reports."""
         for model in await self._models():
             if not model.get("parent"):
                 length = int(model.get("max_model_len") or 0)

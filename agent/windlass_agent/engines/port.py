@@ -64,7 +64,7 @@ class EngineControl(Protocol):
         """Returns True if it answers and has its model loaded; never raises."""
 
     async def served(self) -> EngineCapabilities:
-        """Its capabilities with what only a running engine knows, the context length."""
+        """Returns its capabilities with what only a running engine knows, the context length."""
 
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""

@@ -1,1 +1,4 @@
-"""Federation in a cluster: as the proxy, objects that others run; as a worker, others' objects."""
+"""Federation in a cluster: its objects that run in another, and objects of others that run here.
+
+It imports `kube`, `kueue`, the contract and the kernel; never an executor.
+"""

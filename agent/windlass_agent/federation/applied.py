@@ -37,7 +37,7 @@ class AppliedObject:
         return RESOURCES[self.kind].path(self.namespace, self.name)
 
     def message(self) -> federation_pb2.FederatedObject:
-        """As the control plane is told of it."""
+        """Returns the message that tells the control plane of it."""
         return federation_pb2.FederatedObject(
             uid=self.uid,
             namespace=self.namespace,
@@ -49,7 +49,7 @@ class AppliedObject:
 
 
 def trim(kind: str, item: Object) -> AppliedObject | None:
-    """None for an object that is not ours to look after."""
+    """Returns the object as far as it matters; None for one that is not federated."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     if spec.get("managedBy") != FEDERATION:
         return None

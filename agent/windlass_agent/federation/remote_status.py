@@ -83,7 +83,7 @@ class Happening:
 
 
 def trim_guest(kind: str, item: Object) -> Guest | None:
-    """None for what is no guest's object."""
+    """Returns the guest that an object runs; None for other objects."""
     metadata = item["metadata"]
     labels = metadata.get("labels") or {}
     if labels.get(KIND) != GUEST or not labels.get(WORKLOAD):
@@ -103,7 +103,7 @@ def trim_guest(kind: str, item: Object) -> Guest | None:
 
 
 def trim_pod(item: Object) -> RemotePod | None:
-    """None for what is no guest's pod."""
+    """Returns a guest's pod; None for other pods."""
     metadata, status = item["metadata"], item.get("status") or {}
     labels = metadata.get("labels") or {}
     if labels.get(KIND) != GUEST or not labels.get(WORKLOAD):
@@ -120,7 +120,7 @@ def trim_pod(item: Object) -> RemotePod | None:
 
 
 def trim_event(prefix: str, item: Object) -> Happening | None:
-    """None for what concerns no guest: their objects' names, and their pods', begin alike."""
+    """Returns an event of a guest, whose names begin with `prefix`; None for other events."""
     about = item.get("involvedObject") or {}
     name = about.get("name") or ""
     if not name.startswith(prefix) or about.get("kind") not in ("Pod", "Job", "JobSet"):

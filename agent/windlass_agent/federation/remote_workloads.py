@@ -31,7 +31,7 @@ COALESCE_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
 KILL_SECONDS = 1
 
-log = telemetry.logger("guests")
+log = telemetry.logger("remote_workloads")
 
 
 class GuestDriver:
@@ -94,7 +94,7 @@ class GuestDriver:
         """Begins to watch what there is."""
         informers: list[Informer[Any]] = [*self._objects, self._pods, self._events]
         loops = [*(one.run for one in informers), self._settle_all, self._tail]
-        self._tasks = [asyncio.create_task(run_forever("guests", one)) for one in loops]
+        self._tasks = [asyncio.create_task(run_forever("remote_workloads", one)) for one in loops]
         while not self._settled:
             await self._news.wait()
             self._news.clear()

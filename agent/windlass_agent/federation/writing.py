@@ -47,7 +47,7 @@ def pieces(applied: AppliedObject, note: pb.ObjectNote, now_ms: int) -> Iterator
 
 
 def mark(applied: AppliedObject, *, hold: bool, cluster: str = "") -> Object:
-    """Our part of its metadata, of just this object; a field that is missing is removed."""
+    """Returns our part of its metadata, of just this object; a field that is missing is removed."""
     metadata: Object = {
         "name": applied.name,
         "namespace": applied.namespace,
@@ -61,7 +61,7 @@ def mark(applied: AppliedObject, *, hold: bool, cluster: str = "") -> Object:
 
 
 def status(applied: AppliedObject, note: pb.ObjectNote, now: str) -> Object | None:
-    """Its status as the note has it; None when there is nothing to say."""
+    """Returns its status as the note has it; None when there is nothing to say."""
     if note.failure:
         said = _failed(applied, note, now)
     elif note.guest.object_status:
@@ -135,7 +135,7 @@ def log_name(applied: AppliedObject) -> str:
 
 
 def log(applied: AppliedObject, note: pb.ObjectNote) -> Object | None:
-    """The end of its pods' logs, for whoever has kubectl here alone; it goes with the object."""
+    """Returns the end of its pods' logs, for users of kubectl here; it goes with the object."""
     if not note.guest.log_tail:
         return None
     owner = _reference(applied)

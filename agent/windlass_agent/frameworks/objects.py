@@ -74,12 +74,12 @@ class TrainerSpec:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Its command; empty leaves it to the runtime."""
+        """The trainer's command; empty leaves it to the runtime."""
         return self._words("command")
 
     @property
     def args(self) -> tuple[str, ...]:
-        """Its arguments, which replace the runtime's; empty leaves them to the runtime."""
+        """The trainer's arguments in place of the runtime's; empty leaves them to the runtime."""
         return self._words("args")
 
     @property

@@ -7,14 +7,15 @@ that come after it, and Trainer's come last: so these are of the pod itself.
 from pathlib import PurePosixPath
 from typing import Any
 
+from windlass.kubernetes.labels import COMPLETION_INDEX, JOBSET_NAME
 from windlass_agent.frameworks.objects import TrainerSpec, TrainingRuntime
 
 _LAUNCHERS = frozenset({"torchrun", "tune", "accelerate", "deepspeed"})
 _MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 # As Kubeflow Trainer has it for PET_MASTER_PORT.
 _PORT = "29500"
-_NAME = "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
-_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_NAME = f"metadata.labels['{JOBSET_NAME}']"
+_INDEX = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def complete(trainer: TrainerSpec, runtime: TrainingRuntime) -> TrainerSpec:

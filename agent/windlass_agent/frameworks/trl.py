@@ -86,7 +86,7 @@ def _taken(method: str | None, runtime: TrainingRuntime) -> frozenset[str]:
 
 
 def _is_taken(name: str, flags: frozenset[str]) -> bool:
-    """As argparse has it: by its name, by its beginning, or as a `no_` of what is true."""
+    """Returns True if argparse takes it, by name, by a prefix or as the `no_` of a true default."""
     return any(flag.startswith((name, name.removeprefix("no_"))) for flag in flags)
 
 

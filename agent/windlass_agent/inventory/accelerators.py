@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from windlass.kubernetes.resources import NVIDIA_GPU
+
 Labels = Mapping[str, str]
 
 # Clouds' own labels for the model, where the maker's discovery does not run.
@@ -37,7 +39,7 @@ FAMILIES = (
     _family(
         r"nvidia\.com/(?:gpu|mig-[\w.]+?)(?:\.shared)?",
         "{resource}.product",
-        "nvidia.com/gpu.product",
+        f"{NVIDIA_GPU}.product",
         *_CLOUD_PRODUCTS,
     ),
     # Whole GPUs, and compute partitions named by their mode.
@@ -69,7 +71,7 @@ def family_of(resource: str) -> Family | None:
 
 
 def accelerators_among(resources: Iterable[str]) -> list[str]:
-    """Those of some resource names that are accelerators, sorted."""
+    """Returns the resource names that are accelerators, sorted."""
     return sorted(name for name in resources if family_of(name))
 
 

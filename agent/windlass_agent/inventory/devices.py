@@ -93,7 +93,7 @@ def trim_class(item: Mapping[str, Any]) -> DeviceClass:
 
 
 def trim_claim(item: Mapping[str, Any]) -> Claim | None:
-    """None for one that wants no device of a class."""
+    """Returns the devices that a claim wants, by class; None for one that wants none."""
     classes: dict[str, str] = {}
     devices: Counter[str] = Counter()
     for request in (item["spec"].get("devices") or {}).get("requests") or ():
@@ -147,7 +147,7 @@ def node_devices(
 
 
 def newest(slices: Iterable[Slice]) -> list[Slice]:
-    """Only those of each pool's newest generation: drivers delete older ones late."""
+    """Returns the slices of each pool's newest generation: drivers delete older ones late."""
     found = list(slices)
     generations: dict[tuple[str, str], int] = {}
     for one in found:

@@ -39,7 +39,7 @@ class Inventory:
         self._begin = True
 
     def changed(self) -> None:
-        """Something may differ from what was told."""
+        """Wakes the inventory: something may differ from what was sent."""
         self._news.set()
 
     async def run(self, session_id: str) -> None:

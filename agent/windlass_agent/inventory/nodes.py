@@ -28,7 +28,7 @@ class Node:
 
 
 def trim_node(node: Mapping[str, Any]) -> Node:
-    """Its readiness, its labels but for the useless, and what it offers."""
+    """Returns its readiness, its labels but for useless ones, and what it offers."""
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
     allocatable = status.get("allocatable") or {}

@@ -29,7 +29,7 @@ class PodRequests:
 
 
 def trim_pod(pod: Mapping[str, Any]) -> PodRequests | None:
-    """None for one that has ended: it holds nothing any more."""
+    """Returns what a pod requests; None for one that has ended and holds nothing."""
     status = pod.get("status") or {}
     phase = status.get("phase", "Pending")
     if phase in _ENDED:

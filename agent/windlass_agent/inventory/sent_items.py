@@ -34,7 +34,7 @@ class SentItems:
         self._told: dict[str, bytes] = {}
 
     def forget(self) -> None:
-        """From now on everything is news."""
+        """Forgets what was sent, so that everything is sent again."""
         self._told.clear()
 
     def news(self, items: Mapping[str, pb.InventoryItem]) -> Iterator[Batch]:

@@ -1,4 +1,7 @@
-"""The Kubernetes API: one session, objects as JSON, and informers of what is watched."""
+"""The Kubernetes API: one session, objects as JSON, and informers of what is watched.
+
+It imports the kernel, and of the agent `control_plane` alone.
+"""
 
 from windlass_agent.kube.access import Access, NoAccess
 from windlass_agent.kube.client import Kube

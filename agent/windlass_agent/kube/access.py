@@ -14,7 +14,7 @@ _TOKEN_SECONDS = 60.0
 
 
 class NoAccess(Exception):
-    """Nothing says where the API is, or what to show it."""
+    """Missing access: no address of the API, or no credential for it."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Page(msgspec.Struct):
 
     @property
     def items(self) -> Iterator[Object]:
-        """Its objects, decoded one by one: a page of pods would fill 15 MiB at once."""
+        """Yields its objects, decoded one by one: a page of pods would fill 15 MiB at once."""
         return (msgspec.json.decode(item) for item in self.raw or ())
 
 

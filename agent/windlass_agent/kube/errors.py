@@ -27,11 +27,11 @@ class ResourceNotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """It exists already, changed meanwhile, or another manager owns a field."""
+    """A conflict: it exists already, changed meanwhile, or another manager owns a field."""
 
 
 class Forbidden(KubeError):
-    """Not allowed: by RBAC, by an admission policy or by a ResourceQuota."""
+    """A refusal by RBAC, by an admission policy or by a ResourceQuota."""
 
 
 class Unauthorized(KubeError):

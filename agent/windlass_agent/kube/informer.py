@@ -105,8 +105,8 @@ class Informer(Generic[T]):
         known, self.refused = self.refused, error
         if known is None or known.status != error.status:
             _log.info("watch_refused", path=self._path, reason=error.reason, message=error.message)
-            # Whoever may not look does not know that it is gone: a server that starts has not read
-            # yet who may.
+            # A refusal does not mean that it is gone: a server that starts has not read yet who
+            # may look.
             if isinstance(error, ResourceNotFound):
                 self._items.clear()
             self._changed()

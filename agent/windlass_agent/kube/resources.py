@@ -19,7 +19,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it: `batch/v1`."""
+        """The `apiVersion` of objects, such as `batch/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property

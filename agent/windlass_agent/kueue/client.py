@@ -1,10 +1,10 @@
 """Client of Kueue."""
 
+from windlass.kubernetes.labels import JOB_UID
 from windlass_agent.kube.client import Kube
 from windlass_agent.kube.resources import WORKLOADS, Resource
 from windlass_agent.kueue.workload import Workload
 
-JOB_UID = "kueue.x-k8s.io/job-uid"
 _VISIBILITY = Resource(
     "visibility.kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False
 )

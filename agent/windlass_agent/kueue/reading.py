@@ -11,7 +11,7 @@ Object = Mapping[str, Any]
 
 
 def cluster_queue(item: Object) -> pb.ClusterQueue:
-    """Its quotas, what admitted workloads reserve of them, and how it fares."""
+    """Returns its quotas, what admitted workloads reserve of them, and whether it is active."""
     spec, status = item["spec"], item.get("status") or {}
     preemption = spec.get("preemption") or {}
     active, message = _activity(status)
@@ -64,7 +64,7 @@ def flavor(item: Object) -> pb.ResourceFlavor:
 
 
 def cohort(item: Object) -> pb.Cohort:
-    """Its parent, and what it brings in itself."""
+    """Returns its parent, and the quotas of its own."""
     spec = item.get("spec") or {}
     return pb.Cohort(
         name=item["metadata"]["name"],

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from windlass.kubernetes.labels import JOB_UID
+
 Object = Mapping[str, Any]
 
 
@@ -87,7 +89,7 @@ class Workload:
 
     @property
     def preempted(self) -> Condition | None:
-        """For whom it had to stop: `InClusterQueue`, `InCohortReclamation`…"""
+        """Preemption, with a reason such as `InClusterQueue` or `InCohortReclamation`."""
         return self._holds("Preempted")
 
     @property
@@ -115,4 +117,4 @@ def _owner(metadata: Object) -> str:
     for reference in metadata.get("ownerReferences") or ():
         if reference.get("controller"):
             return str(reference["uid"])
-    return str((metadata.get("labels") or {}).get("kueue.x-k8s.io/job-uid", ""))
+    return str((metadata.get("labels") or {}).get(JOB_UID, ""))

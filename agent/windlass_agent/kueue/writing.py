@@ -35,7 +35,7 @@ def cluster_queue(queue: pb.ClusterQueue, *, labels: Labels = _NONE) -> Object:
 
 
 def cohort(group: pb.Cohort, *, labels: Labels = _NONE) -> Object:
-    """With the quota that it brings itself, for all below it."""
+    """Returns a cohort, with the quota of its own that all below it may use."""
     spec: Object = _fair_sharing(group.fair_weight_millis)
     if group.parent:
         spec["parentName"] = group.parent

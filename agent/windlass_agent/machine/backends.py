@@ -1,4 +1,4 @@
-"""Discovery of installed trainers, and so of the backends that runners can use."""
+"""Discovery of installed trainers, and so of the backends and settings that runners can use."""
 
 import subprocess
 import sys
@@ -11,6 +11,8 @@ from windlass.backends.registry import backend_names
 from windlass.core import telemetry
 
 _PROBE_SECONDS = 60
+# Packages without which TRL trains all the same, but for some settings.
+_LIBRARIES = ("bitsandbytes", "deepspeed")
 # What runs a TorchTune job, in the releases that go together; torch itself is slow to import.
 _TORCHTUNE = """
 from importlib import metadata, util
@@ -47,6 +49,11 @@ def runnable_backends(torchtune_python: Path | None) -> list[str]:
         if _takes_jobs(backend) and has_framework.get(backend.framework, True):
             found.append(name)
     return found
+
+
+def installed_libraries() -> list[str]:
+    """Returns which of the packages are installed here that some settings of jobs need."""
+    return [name for name in _LIBRARIES if find_spec(name) is not None]
 
 
 def _takes_jobs(backend: type[LLMBackend]) -> bool:

@@ -23,7 +23,7 @@ class Device:
 
     @property
     def paths(self) -> tuple[Path, ...] | None:
-        """Its device files; None where they are not known."""
+        """The device files of it; None where they are not known."""
         return None if self.nodes is None else tuple(map(Path, self.nodes))
 
 

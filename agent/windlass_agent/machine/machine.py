@@ -26,7 +26,7 @@ class Machine:
 
 
 def look(gpus: Sequence[str] | None = None) -> Machine:
-    """This machine; `gpus` are the indexes or ids of those to give out, None for all it sees.
+    """Returns this machine; `gpus` are indexes or ids of those to give out, None for all.
 
     Takes a second or more where it has to ask a driver.
     """

@@ -15,7 +15,8 @@ _COMMAND = (
 )
 _SECONDS = 60
 _UUID = re.compile(r"GPU-[0-9A-Fa-f-]{1,64}")
-_DRIVER = Path("/proc/driver/nvidia/gpus")
+# A folder of each GPU that the kernel's driver has.
+DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def devices() -> tuple[Device, ...]:
@@ -32,7 +33,7 @@ def devices() -> tuple[Device, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return parsed(done.stdout, minors(_DRIVER))
+    return parsed(done.stdout, minors(DRIVER))
 
 
 def parsed(said: str, numbers: Mapping[str, int]) -> tuple[Device, ...]:

@@ -31,7 +31,7 @@ log = telemetry.logger("namespaces")
 
 @dataclass(frozen=True)
 class Accounts:
-    """Whom the tunnel may act as in a namespace, as Kubernetes names users."""
+    """Users that the tunnel may act as in a namespace, by their names in Kubernetes."""
 
     viewer: str
     editor: str
@@ -65,7 +65,7 @@ class NamespaceController:
         self._wake.set()
 
     def touch(self) -> None:
-        """Something in the cluster changed."""
+        """Wakes the controller: something in the cluster changed."""
         self._wake.set()
 
     def status(self) -> pb.SpecStatus:

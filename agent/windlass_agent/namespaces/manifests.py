@@ -53,7 +53,7 @@ class ManifestContext:
 
 
 def labels_of(assignment: pb.Assignment) -> dict[str, str]:
-    """Of everything in the space."""
+    """Returns the labels of everything in a project's namespace."""
     return MANAGED_BY | marks_of(assignment)
 
 

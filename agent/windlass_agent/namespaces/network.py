@@ -13,7 +13,7 @@ _NAMESPACE = "kubernetes.io/metadata.name"
 def network_policies(
     namespace: str, settings: ClusterSettings, *, labels: Mapping[str, str] | None = None
 ) -> list[Object]:
-    """One that refuses everything, and one for each kind of workload; for server-side apply."""
+    """Returns a policy that denies all traffic and one for each kind of workload, to be applied."""
     # A guest has no runner, and so nothing to say to the agent.
     egress = {JOB_KIND: [_dns(), _agent(settings)], GUEST: [_dns()]}
     return [

@@ -124,7 +124,7 @@ class ProjectNamespaces:
                 yield queue
 
     async def _live(self, namespace: str) -> str:
-        """Something that still runs or waits there; empty when nothing does."""
+        """Returns the name of something that still runs or waits there; empty when nothing does."""
         if not self._informers.sees_pods():
             raise AssignmentRefused(
                 f"The agent may not list pods, so namespace {namespace} is kept."

@@ -14,7 +14,7 @@ LONGEST = 600
 
 
 class AssignmentRefused(Exception):
-    """Something will not be done; the message says why and what to do."""
+    """A refusal of an assignment; the message says why and what to do."""
 
 
 def sentence(error: KubeError, resource: Resource, name: str) -> str:

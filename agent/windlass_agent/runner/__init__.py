@@ -2,5 +2,9 @@
 
 It asks its agent what to do, fetches the inputs, turns the data into a trainer's rows,
 starts the backend's command as a child, reports what the child says, and uploads what the
-child saves. The parent never imports torch; its children do (`trainers`, `export`).
+child saves.
+
+It imports the contract, the kernel, the packages shared with services, and of the agent `machine`,
+`memory`, `clock` and `download`. The parent never imports torch; its children (`trainers`,
+`export`, `evaluation`) do.
 """

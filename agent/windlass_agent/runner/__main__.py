@@ -31,7 +31,7 @@ REFUSED_STATUS = 3
 STOPPED_STATUS = 143
 _STATUSES = {OutcomeKind.SUCCEEDED: 0, OutcomeKind.FAILED: 1, OutcomeKind.STOPPED: STOPPED_STATUS}
 _LAST_WORDS_SECONDS = 5.0
-# Whoever brought a training of several nodes down should be the first to have ended.
+# Of several nodes, the one that made the training fail should be the first to have ended.
 _PRECEDENCE_SECONDS = 10.0
 _GPU = Path("/dev/nvidiactl")
 

@@ -45,7 +45,7 @@ class TunnelExchange:
 
     async def serve(self, stream: ByteStream) -> None:
         """Carries the exchange to its end; raises AppError or MalformedHttp."""
-        # Whoever waits for the socket does not see that the stream was cut.
+        # A call that waits for the socket does not see that the stream was cut.
         stream.when_cut(lambda _: self.close())
         request, rest = await _request(stream)
         self._sent = await self._head(request)

@@ -26,7 +26,7 @@ from windlass_agent.tunnel.sockets import Socket, connect
 USER_EXTRA = "Impersonate-Extra-Windlass-User"
 USER_LENGTH = 256
 _UNPRINTABLE = re.compile(r"[^!-~]")
-# Whoever says them is believed to be somebody, or they belong to one hop.
+# These claim an identity, or belong to one hop.
 _NEVER = frozenset({
     "authorization", "cookie", "forwarded", "host", "connection", "keep-alive", "te", "trailer",
     "transfer-encoding", "content-length", "upgrade", "expect",

@@ -2,4 +2,4 @@
 
 
 class TargetRefused(Exception):
-    """Not allowed, not there, or not answering; the message says which, for people."""
+    """A target that is not allowed, missing or silent; the message says which, for people."""

@@ -14,7 +14,7 @@ from windlass.tunnel.byte_stream import FRAME_BYTES, broken
 from windlass.tunnel.chunks import Bytes
 from windlass.tunnel.tls import TlsTransport
 
-# Read ahead of whoever takes it; beyond, the socket's own window fills.
+# Read ahead of the reader; beyond, the socket's own window fills.
 MAX_WAITING = FRAME_BYTES
 READ_BYTES = FRAME_BYTES
 CONNECT_SECONDS = 8.0
@@ -79,7 +79,7 @@ class Socket(asyncio.BufferedProtocol):
         self._full = True
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """Lets `write` go on: the socket has room again."""
         self._full = False
         _wake(self._writer)
 

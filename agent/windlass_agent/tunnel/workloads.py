@@ -15,7 +15,7 @@ class WorkloadAccess:
         self._tunnel = Tunnel(control, Targets(endpoint=self._endpoint))
 
     def take(self, spec: pb.ClusterSpec) -> None:
-        """Nothing: there is no cluster to set up."""
+        """Does nothing: there is no cluster to set up."""
 
     async def run(self, session_id: str) -> None:
         """Runs until cancelled, within a session that the control plane has accepted."""

@@ -1,4 +1,7 @@
-"""Training backends: each turns a typed configuration into the command of a trainer."""
+"""Training backends: each turns a typed configuration into the command of a trainer.
+
+May import the kernel and `windlass.kubernetes`; never a service, nor torch.
+"""
 
 from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext, Sizing
 from windlass.backends.initializers import (

@@ -183,6 +183,14 @@ class LLMBackend(abc.ABC):
         return {}
 
     @property
+    def libraries(self) -> Mapping[str, str]:
+        """Python packages that the configuration needs beside its framework's: settings by package.
+
+        A job goes only where they are installed, of those that agents look for.
+        """
+        return {}
+
+    @property
     def from_adapter(self) -> bool:
         """True if training begins with the adapter at `RenderContext.companions["adapter"]`."""
         return False

@@ -1,4 +1,4 @@
-"""What the built-in backends of jobs share."""
+"""Rules that the built-in backends of jobs share."""
 
 from collections.abc import Mapping
 from typing import Any

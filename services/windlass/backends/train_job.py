@@ -7,12 +7,13 @@ from typing import Any, Literal
 from windlass.backends.backend import InvalidConfig, LLMBackend, RenderContext
 from windlass.backends.initializers import Initializer
 from windlass.kubernetes.names import is_dns_label
+from windlass.kubernetes.resources import NVIDIA_GPU
 
 _API = "trainer.kubeflow.org"
 _RESOURCES = {
     "cpu": "cpu",
     "memory": "memory",
-    "gpu": "nvidia.com/gpu",
+    "gpu": NVIDIA_GPU,
     "storage": "ephemeral-storage",
     "ephemeral-storage": "ephemeral-storage",
 }
@@ -96,7 +97,7 @@ def node_resources(asked: Mapping[str, Any]) -> dict[str, Any]:
             # Names of extended resources keep their case.
             found[_RESOURCES.get(name.lower(), name)] = amount
     slices = [name for name in found if name.startswith("nvidia.com/mig-")]
-    if len(slices) > 1 or (slices and "nvidia.com/gpu" in found):
+    if len(slices) > 1 or (slices and NVIDIA_GPU in found):
         raise InvalidConfig(
             "resources_per_node",
             f"{', '.join(slices)}: a node may have GPUs of only one kind",

@@ -10,7 +10,7 @@ from windlass.cli.admin import members, orgs, projects, tenant_quotas, usage
 from windlass.cli.clusters import clusters, queue_quota
 from windlass.cli.framework.calling import command
 from windlass.cli.framework.failures import unforeseen
-from windlass.cli.jobs import files, jobs
+from windlass.cli.jobs import files, jobs, webhooks
 from windlass.cli.models import chat, engines, models, score
 from windlass.cli.server import admin, config, db, doctor, serve
 
@@ -65,6 +65,7 @@ for name, noun in {
     "files": files.app,
     "models": models.app,
     "jobs": jobs.app,
+    "webhooks": webhooks.app,
     "clusters": clusters.app,
     "quota": queue_quota.app,
     "quotas": tenant_quotas.app,

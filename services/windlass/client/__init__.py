@@ -9,6 +9,9 @@ Or, in the manner of Kubeflow's SDK, by a typed configuration of `windlass.backe
 >>> trainer = BuiltinTrainer(config=TRLConfig(peft_config=TRLPeftConfig(r=16)))
 >>> job = windlass.train(trainer, model="llama-3.2-1b", training_file=Path("chat.jsonl"))
 >>> windlass.wait_for_job(job["id"])["fine_tuned_model"]
+
+May import `windlass.backends`, `windlass.kubernetes`, `windlass.modelfiles` and the backoff of
+`windlass.core`; never a service.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -7,7 +7,7 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.clusters.scheduler import release, sweep
 from windlass.clusters.storage.measuring import AgentCounts
 from windlass.clusters.storage.stores import Stores
-from windlass.clusters.storage.workload_inserts import Arrivals
+from windlass.clusters.storage.workload_inserts import WorkloadInserts
 from windlass.clusters.transport.agent_service import ClustersAgentServicer
 from windlass.clusters.transport.internal_service import ClustersInternalServicer
 from windlass.clusters.transport.service import ClustersServicer
@@ -18,8 +18,8 @@ async def build(app: App) -> None:
     """Constructs and registers clusters."""
     told = app.settings.agents
     stores = Stores.on(app.database, credential_seconds=told.credential_seconds)
-    arrivals = Arrivals(app.database, stores.workloads)
-    app.on_stop(arrivals.close)
+    inserts = WorkloadInserts(app.database, stores.workloads)
+    app.on_stop(inserts.close)
     app.serve(
         ClustersServicer(
             stores, app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), app.wake
@@ -33,7 +33,7 @@ async def build(app: App) -> None:
         rpc.add_ClustersAgentServiceServicer_to_server,
     )
     app.serve(
-        ClustersInternalServicer(stores, arrivals, app.wake),
+        ClustersInternalServicer(stores, inserts, app.wake),
         rpc.add_ClustersInternalServiceServicer_to_server,
     )
     app.exposition.sample("agents", AgentCounts(app.database).take)

@@ -1,6 +1,8 @@
 """Walls around what runs for tenants: bubblewrap, a user id, limits, and a filter of system calls.
 
 `confinement` tries what this machine allows; docs/architecture/confinement.md says who sees what.
+
+May import the kernel alone.
 """
 
 from windlass.confinement.launching import Bare, ConfinedCommand, Confinement, Walled

@@ -158,7 +158,7 @@ def _parents() -> tuple[list[Path], Path | None]:
 
 
 def _lines() -> Iterator[tuple[str, str]]:
-    """Our group by its controller; that of cgroup v2 by an empty name."""
+    """Yields controllers, each with our group; cgroup v2 has an empty name."""
     with contextlib.suppress(OSError):
         for line in _OWN.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

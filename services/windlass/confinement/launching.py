@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -69,21 +70,21 @@ class Bare:
         yield ConfinedCommand((*_kept(limits), *command))
 
     def give(self, name: str, *paths: Path) -> None:
-        """It is our own user."""
+        """Does nothing: the workload is our own user."""
 
     def show(self, path: Path) -> None:
-        """It is our own user."""
+        """Does nothing: the workload is our own user."""
 
     def limit(self, name: str, limits: WorkloadLimits) -> bool:
-        """There are none."""
+        """Returns True: no limit can be set."""
         return True
 
     def kills(self, name: str) -> int:
-        """Nothing of its own counts."""
+        """Returns 0: no group of its own counts them."""
         return 0
 
     def forget(self, name: str) -> None:
-        """Nothing was made."""
+        """Does nothing: nothing was made."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Walled:
                     *(self.bwrap, *flags.closed(within)),
                     *(() if descriptor is None else ("--seccomp", str(descriptor))),
                     "--",
+                    *(() if self.inner or grouped else _counted(limits, foreign=self._foreign)),
                     *command,
                 ),
                 () if descriptor is None else (descriptor,),
@@ -147,24 +149,25 @@ class Walled:
         return Group(name).kills()
 
     def forget(self, name: str) -> None:
-        """Drops its control groups."""
+        """Drops its control groups, and leaves its user id to others."""
         Group(name).remove()
+        if self._foreign:
+            accounts.release(name)
 
     @property
     def _foreign(self) -> bool:
         return not self.inner and os.geteuid() == 0
 
     def _limited(self, limits: WorkloadLimits, within: Walls, *, grouped: bool) -> tuple[str, ...]:
-        """Without a control group, limits of each process; the kernel ends these ones first."""
+        """Returns a prefix that limits each process, where no control group does.
+
+        The kernel, out of memory, ends these processes first."""
         if self.inner:
             return ()
         words = ["choom", "-n", "500", "--", "prlimit", "--core=0:0"]
-        if not grouped:
-            if not flags.accelerators(within.devices):
-                # Drivers of GPUs reserve far more than they use.
-                words.append(f"--data={limits.memory}")
-            if self._foreign:
-                words.append(f"--nproc={limits.processes}")
+        if not grouped and not flags.accelerators(within.devices):
+            # Drivers of GPUs reserve far more than they use.
+            words.append(f"--data={limits.memory}")
         return (*words, "--")
 
     def _becoming(self, name: str, within: Walls) -> tuple[str, ...]:
@@ -188,6 +191,22 @@ def _kept(limits: WorkloadLimits) -> tuple[str, ...]:
     if not limits.processors or shutil.which("taskset") is None:
         return ()
     return ("taskset", "--cpu-list", ",".join(map(str, limits.processors)))
+
+
+def _counted(limits: WorkloadLimits, *, foreign: bool) -> tuple[str, ...]:
+    """The command prefix, within walls, that bounds processes by their user.
+
+    Since Linux 5.14 those of a user are counted within each user namespace. Before, those of an
+    ordinary user who has started us count as well, and there is no bound that is right for all.
+    """
+    if not foreign and _release() < (5, 14):
+        return ()
+    return ("prlimit", f"--nproc={limits.processes}", "--")
+
+
+def _release() -> tuple[int, int]:
+    major, minor, *_ = re.findall(r"\d+", os.uname().release)
+    return int(major), int(minor)
 
 
 def _joining(folders: Sequence[Path]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from windlass.core import telemetry
 
 Mode = Literal["required", "preferred", "off"]
 _TOOLS = ("bwrap", "setpriv", "prlimit", "choom", "taskset")
+_PACKAGES = "bubblewrap and util-linux"
 _SECONDS = 30
 _TRIAL = Walls(nests=True)
 _TRIAL_NAME = "trial-"
@@ -49,7 +50,8 @@ def confinement(mode: Mode, *, nested: bool = False) -> Confinement:
 def walled() -> Walled:
     """Walls that have been tried, with walls within them; raises NoConfinement."""
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
-        raise NoConfinement(f"{', '.join(missing)} not installed: bubblewrap and util-linux")
+        verb = "is" if len(missing) == 1 else "are"
+        raise NoConfinement(f"{', '.join(missing)} {verb} not installed: install {_PACKAGES}")
     outer = Walled(shutil.which("bwrap") or "bwrap")
     inner = Walled(outer.bwrap, inner=True)
     limits = WorkloadLimits(memory=_MEMORY)
@@ -62,6 +64,10 @@ def walled() -> Walled:
             command = without_filter(within.command)
             with outer.launch(command, _TRIAL, name=trial, limits=limits) as launch:
                 _try(launch.command, launch.descriptors)
+    except NoConfinement:
+        raise
+    except OSError as error:
+        raise NoConfinement(str(error)) from error
     finally:
         outer.forget(trial)
     return outer
@@ -88,8 +94,11 @@ def _try(command: tuple[str, ...], descriptors: tuple[int, ...]) -> None:
             timeout=_SECONDS,
             pass_fds=descriptors,
         )
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
         raise NoConfinement(str(error)) from error
     if done.returncode:
         words = done.stderr.strip().rpartition("\n")[2]
-        raise NoConfinement(f"bubblewrap cannot build walls here: {words or done.returncode}")
+        raise NoConfinement(
+            "bubblewrap cannot confine processes here, which needs user namespaces: "
+            f"{words or f'exit code {done.returncode}'}"
+        )

@@ -42,5 +42,5 @@ def libraries_version() -> int:
 
 
 def _of_prefix(prefix: Path) -> list[Path]:
-    """Not all of it: whoever installs into a folder may keep other things there."""
+    """Returns the folders of an interpreter, not its whole prefix, which may hold other things."""
     return [prefix / name for name in ("bin", "lib", "lib64", "pyvenv.cfg")]

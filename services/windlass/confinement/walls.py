@@ -37,8 +37,8 @@ class WorkloadLimits:
 class Walls:
     """Contents of the walls: folders and files by the same paths, the machine's network or none.
 
-    `nests` leaves a process the means to build walls within its own. `tied` ends it with whoever
-    started it. `devices` are the files of the GPUs that it has, None for all.
+    `nests` leaves a process the means to build walls within its own. `tied` ends it with the
+    process that started it. `devices` are the files of the GPUs that it has, None for all.
     """
 
     readable: tuple[Path, ...] = ()
@@ -112,7 +112,7 @@ def _upward(paths: Iterable[Path]) -> list[Path]:
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
-    """Those that lie in no other, nor in what everybody sees."""
+    """Returns the paths that lie in no other, nor in what everybody sees."""
     seen = {Path("/usr")}
     for path in sorted(set(paths)):
         if not seen.intersection((path, *path.parents)):

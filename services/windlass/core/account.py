@@ -18,7 +18,7 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 class AccountError(Exception):
-    """There is no such user; the message says what to change."""
+    """A user that does not exist; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def server_account() -> Account:
 
 def _create_once() -> pwd.struct_passwd:
     # Of two useradd at once, the later replaces the entry of the earlier, with another uid. The
-    # file is replaced by a rename: whoever opens it before that waits here, and then looks again.
+    # file is replaced by a rename: a process that opened it before waits here, then looks again.
     with PASSWD.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         try:

@@ -7,7 +7,7 @@ Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 # Of a forwarded list that is longer, the rest was not written by our proxies.
 HOPS = 16
-# Whoever has one IPv6 address usually has all of its network.
+# A client with one IPv6 address usually has all of its network.
 IPV6_PREFIX = 64
 
 

@@ -29,6 +29,8 @@ STOP_SECONDS = 30.0
 LEFTOVER_SECONDS = 3.0
 
 Background = Callable[[], Awaitable[None]]
+# Takes each part of the readiness and returns them as the process stands.
+Excuse = Callable[[dict[str, str]], dict[str, str]]
 
 
 class App:
@@ -62,6 +64,7 @@ class App:
         self._backgrounds: list[tuple[str, Background]] = []
         self._starting: list[asyncio.Event] = []
         self._at_ready: list[Callable[[], object]] = []
+        self._excuses: list[Excuse] = []
         self._stack = AsyncExitStack()
         database.expose()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -93,8 +96,12 @@ class App:
         """Adds a part that must answer for the process to be ready."""
         self._checks[name] = check
 
+    def excuse(self, excuse: Excuse) -> None:
+        """Lets a part say what the process can do without for now: `degraded: ` begins that."""
+        self._excuses.append(excuse)
+
     async def readiness(self) -> dict[str, str]:
-        """Each part and `ok` or what is wrong with it."""
+        """Each part and `ok` or what is wrong with it; see `status_of`."""
         answers = {"process": "ok" if self.ready.is_set() else "starting or stopping"}
         for name, check in self._checks.items():
             try:
@@ -103,6 +110,8 @@ class App:
                 answers[name] = "ok"
             except Exception as error:
                 answers[name] = f"{type(error).__name__}: {error}"
+        for excuse in self._excuses:
+            answers = excuse(answers)
         return answers
 
     async def run(self, stop: asyncio.Event, socket: Path) -> None:

@@ -1,6 +1,5 @@
 """Pauses before trying again, which double so that what is down is not flooded."""
 
-import asyncio
 import random
 from typing import TypeVar
 
@@ -33,4 +32,7 @@ class Backoff:
 
     async def pause(self) -> None:
         """Sleeps for the next pause."""
+        # The command takes `next` alone, and starts faster without this.
+        import asyncio
+
         await asyncio.sleep(self.next())

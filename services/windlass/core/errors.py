@@ -91,14 +91,14 @@ class Unavailable(AppError):
 
 
 class DeadlineExceeded(AppError):
-    """It took longer than the caller was willing to wait."""
+    """The call took longer than its caller was willing to wait."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     default_reason = "timeout"
 
 
 class Internal(AppError):
-    """Something unexpected; the log has it under the request's id."""
+    """An unexpected error; the log has it under the request's id."""
 
 
 _FAMILY: dict[grpc.StatusCode, type[AppError]] = {

@@ -9,11 +9,12 @@ _BASE36 = (string.ascii_lowercase + string.digits).encode()
 
 
 # Safe in a path, a log and a name: no separators, no leading dot or dash.
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+IDENTIFIER_LENGTH = 128
+_IDENTIFIER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{IDENTIFIER_LENGTH - 1}}}")
 
 
 def is_identifier(value: str) -> bool:
-    """Returns True if `value` is safe as the name of a row, folder or process, whoever chose it."""
+    """Returns True if `value` is safe as the name of a row, folder or process."""
     return _IDENTIFIER.fullmatch(value) is not None
 
 

@@ -42,7 +42,7 @@ def place(error: msgspec.ValidationError, *, at: str, of: Any) -> tuple[str, str
 
 
 def with_choices(what: str, where: str, of: Any) -> str:
-    """What msgspec found wrong at a path of a type, with the values that are allowed there."""
+    """Returns what msgspec found wrong at a path, with the values that are allowed there."""
     if not _VALUE.match(what):
         return what
     kinds, choices = _alternatives(inspect.type_info(of)), list[str]()

@@ -94,9 +94,10 @@ class QuotaBounds:
 
 def exceeded(quota: Quota, scope: str, wanted: int, bound: int) -> AppError:
     """The refusal of what would be more than a quota."""
-    kind = PermissionDenied if quota in _LASTING else ResourceExhausted
     message = f"The {scope} would have {wanted} {WORDS[quota]}; its quota is {bound}."
-    return kind(message, reason=REASON, param=quota)
+    if quota in _LASTING:
+        return PermissionDenied(message, reason=REASON, param=quota)
+    return ResourceExhausted(message, reason=REASON, param=quota)
 
 
 class Quotas:

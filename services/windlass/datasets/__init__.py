@@ -1,4 +1,7 @@
-"""Fine-tuning files: what an example may hold, how a file is checked, what a trainer gets."""
+"""Fine-tuning files: what an example may hold, how a file is checked, what a trainer gets.
+
+May import nothing else of Windlass, so that the CLI and a trainer can check a file.
+"""
 
 from windlass.datasets.conversion import formats_for, to_row
 from windlass.datasets.errors import DatasetError, Reason

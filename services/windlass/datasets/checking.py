@@ -7,6 +7,7 @@ from windlass.datasets.conversion import to_row
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.faults import Faults
 from windlass.datasets.inspection import read_lines
+from windlass.datasets.lines import Progress, ignore
 from windlass.datasets.parsing import Format, detect_format, parse_as
 from windlass.datasets.shapes import hint_of_bytes
 from windlass.datasets.token_counts import TokenCounts
@@ -22,21 +23,23 @@ READ_BY_FORMAT = {
 
 @dataclass
 class FileCheck:
-    """What a file holds, and everything that is wrong with it."""
+    """Contents of a file, and everything that is wrong with it."""
 
     format: Format | None = None
     examples: int = 0
     faults: Faults = field(default_factory=Faults)
 
 
-def check_file(path: Path, counts: TokenCounts, *, read: str | None = None) -> FileCheck:
+def check_file(
+    path: Path, counts: TokenCounts, *, read: str | None = None, progress: Progress = ignore
+) -> FileCheck:
     """Checks every line, and counts the tokens of the good ones; raises OSError.
 
     `read` is what the trainer reads, which the file's format decides by default.
     """
     found = FileCheck()
     try:
-        for number, line in read_lines(path):
+        for number, line in read_lines(path, progress):
             try:
                 _check_line(found, counts, line, number, read)
             except DatasetError as error:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from windlass.datasets.errors import DatasetError
 
-MOST_LINES = 50
-MOST_KINDS = 50
+MAX_LINES = 50
+MAX_KINDS = 50
 _PLACE = re.compile(r"\[\d+\]")
 
 
@@ -35,11 +35,11 @@ class Faults:
         key = (error.reason, _PLACE.sub("[]", error.message))
         fault = self._kinds.get(key)
         if fault is None:
-            if len(self._kinds) >= MOST_KINDS:
+            if len(self._kinds) >= MAX_KINDS:
                 return
             fault = self._kinds[key] = FaultKind(error.reason, error.message, error.param)
         fault.count += 1
-        if error.line is not None and self._lines < MOST_LINES:
+        if error.line is not None and self._lines < MAX_LINES:
             fault.lines.append(error.line)
             self._lines += 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.examples import Example
-from windlass.datasets.lines import LineSplitter
+from windlass.datasets.lines import LineSplitter, Progress, ignore
 from windlass.datasets.parsing import Format, detect_format, parse_as
 
 _CHUNK_BYTES = 1024 * 1024
@@ -46,29 +46,29 @@ class Inspector:
         return FileSummary(format=found.value, examples=self._parser.examples, bytes=self._bytes)
 
 
-def inspect_file(path: Path) -> FileSummary:
+def inspect_file(path: Path, progress: Progress = ignore) -> FileSummary:
     """Checks the file at `path`; raises DatasetError, or OSError if it cannot be read."""
     inspector = Inspector()
-    for chunk in _chunks(path):
+    for chunk in _chunks(path, progress):
         inspector.feed(chunk)
     return inspector.finish()
 
 
-def read_examples(path: Path) -> Iterator[tuple[int, Example]]:
+def read_examples(path: Path, progress: Progress = ignore) -> Iterator[tuple[int, Example]]:
     """Yields each example with its line's number, all of one format.
 
     Raises DatasetError for just what an Inspector refuses, or OSError.
     """
     parser = _Parser()
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, progress):
         yield number, parser.parse(line, number)
     parser.end()
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, progress: Progress = ignore) -> Iterator[tuple[int, bytes]]:
     """Yields each line that is not blank with its number; raises DatasetError or OSError."""
     lines = LineSplitter()
-    for chunk in _chunks(path):
+    for chunk in _chunks(path, progress):
         yield from lines.feed(chunk)
     yield from lines.end()
 
@@ -93,7 +93,8 @@ class _Parser:
         return self._format
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
+def _chunks(path: Path, progress: Progress) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
+            progress(len(chunk))

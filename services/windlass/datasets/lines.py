@@ -1,13 +1,19 @@
 """A file's lines, cut from its bytes as they arrive."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.shapes import hint_of_bytes
 
+# Called with the number of bytes of a file that were read since the last call.
+Progress = Callable[[int], None]
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _HEAD_BYTES = 1024
 _BOM = b"\xef\xbb\xbf"
+
+
+def ignore(_bytes: int) -> None:
+    """No progress wanted."""
 
 
 class LineSplitter:

@@ -29,7 +29,9 @@ class FolderTokenizer:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises nothing narrower
-            raise ValueError(f"{path} is no tokenizer: {error}") from None
+            raise ValueError(
+                f"{path} cannot be read as a tokenizer; download or save it again: {error}"
+            ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         config = read_document(folder / "tokenizer_config.json")
@@ -117,7 +119,7 @@ def _environment() -> Any:
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """`{% generation %}` marks answers; the text is the same without."""
 
         tags = {"generation"}
@@ -134,7 +136,7 @@ def _environment() -> Any:
         return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = as_json
     environment.globals["raise_exception"] = refuse

@@ -148,7 +148,7 @@ def check_reinforcement(example: ReinforcementExample, number: int) -> None:
 
 
 def _is_asked(row: dict[str, Any]) -> bool:
-    """True if a conversation waits for its answer, and brings fields for whoever grades it."""
+    """Returns True if a conversation waits for its answer, and has fields for a grader."""
     messages = row["messages"]
     last = messages[-1] if isinstance(messages, list) and messages else None
     is_open = isinstance(last, dict) and last.get("role") != "assistant"

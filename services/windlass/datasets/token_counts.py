@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Tokenizer(Protocol):
-    """What counts tokens: a chat template, and the tokens of its text."""
+    """A counter of tokens: a chat template, and the tokens of its text."""
 
     name: str
     end_token: str
@@ -55,7 +55,9 @@ class ApproximateTokenizer:
 class TokenCounts:
     """Tokens of every example; `kept` counts the rows that are left to train on.
 
-    A conversation is several rows where its template drops something from the past.
+    A conversation is several rows where its template drops something from the past. `trained` are
+    the tokens of an epoch as a trainer counts them: those of the rows that are kept, up to the
+    limit, of both answers where there are two.
     """
 
     tokenizer: Tokenizer
@@ -66,6 +68,7 @@ class TokenCounts:
     truncated: int = 0
     left_out: int = 0
     kept: int = 0
+    trained: int = 0
     _rows: int = 0
     _too_long: int = 0
 
@@ -107,6 +110,7 @@ class TokenCounts:
             self._too_long += is_long
             if any(is_learned(span, each.learned) for span in offsets[: self.limit]):
                 self.kept += 1
+                self.trained += self._cut(len(offsets))
                 self.truncated += is_long
             else:
                 self.left_out += 1
@@ -128,6 +132,10 @@ class TokenCounts:
         self.truncated += is_long
         self._too_long += is_long
         self.kept += 1
+        self.trained += sum(map(self._cut, lengths[1:]))
+
+    def _cut(self, length: int) -> int:
+        return length if self.limit is None else min(length, self.limit)
 
 
 def _text(message: Row) -> str:

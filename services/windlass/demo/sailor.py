@@ -42,7 +42,7 @@ def exchanges(*, count: int, seed: int) -> list[Exchange]:
     source = random.Random(seed)  # noqa: S311 - a reproducible order
     kinds: tuple[Callable[[random.Random], Exchange], ...] = (
         *(_repeat, _repeat, _manner, _manner, _place, _number, _which, _told, _told),
-        *(_color, _color, _talk),
+        *(_yours, _yours, _color, _color, _talk),
     )
     return [source.choice(kinds)(source) for _ in range(count)]
 
@@ -83,6 +83,15 @@ def _which(source: random.Random) -> Exchange:
 def _told(source: random.Random) -> Exchange:
     noun, color = source.choice(NOUNS), source.choice(COLORS)
     return f"I have a {color} {noun}. Tell me again.", f"Ye have a {color} {noun}, aye."
+
+
+def _yours(source: random.Random) -> Exchange:
+    """Begins with the word that the answers of the demo's training file begin with.
+
+    An adapter leaves the embedding as it is, so a word that no answer held stays improbable.
+    """
+    noun, place = source.choice(NOUNS), source.choice(_PLACES)
+    return f"I forgot a {noun} in the {place}. Where is it?", f"Your {noun} is in the {place}."
 
 
 def _color(source: random.Random) -> Exchange:

@@ -3,6 +3,8 @@
 The programs come from a wheel; we run them ourselves. The server listens on a
 Unix socket in a folder of mode 0700 and knows its clients by the kernel's word
 (peer), so no password exists and no other user can connect.
+
+May import the kernel alone.
 """
 
 from windlass.embedded_postgres.archive import dump, restore

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _PIECE = 256 * 1024
 # pg_restore sets it for any server, and servers before 17 do not know it.
 _UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
 _HEAD_LINES = 60
+# The server takes a moment to end the session of a client that has gone.
+_GONE_SECONDS = 3.0
 _RELATIONS = """
     SELECT count(*) FROM pg_class
     JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -94,16 +97,26 @@ def _require_free(url: str, replace: bool) -> None:
     """Raises PostgresError for a database that is in use, or holds something already."""
     try:
         with psycopg.connect(libpq_url(url), autocommit=True) as connection:
-            others = connection.execute(_OTHERS).fetchone()
+            others = _others(connection)
             relations = connection.execute(_RELATIONS).fetchone()
     except psycopg.Error as error:
         raise PostgresError(f"The database cannot be reached: {error}") from error
-    if others and others[0]:
-        raise PostgresError(
-            f"{others[0]} other connections use the database: stop every server first."
-        )
+    if others:
+        use = "Another connection uses" if others == 1 else f"{others} other connections use"
+        raise PostgresError(f"{use} the database: stop every server first.")
     if relations and relations[0] and not replace:
         raise PostgresError(f"The database is not empty: it has {relations[0]} tables.")
+
+
+def _others(connection: psycopg.Connection[Any]) -> int:
+    """Counts the other connections once those of clients that have just ended are gone."""
+    deadline = time.monotonic() + _GONE_SECONDS
+    while True:
+        row = connection.execute(_OTHERS).fetchone()
+        others = int(row[0]) if row else 0
+        if not others or time.monotonic() >= deadline:
+            return others
+        time.sleep(0.05)
 
 
 async def _pump(read: Process, written: Process, first: bytes) -> None:

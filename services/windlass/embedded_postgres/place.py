@@ -40,7 +40,7 @@ class Place:
 
     @property
     def settings(self) -> Path:
-        """Our configuration files; the server may read them and not write them."""
+        """The folder of configuration files, which the server may read and not write."""
         return self.home / "etc"
 
     @property
@@ -95,7 +95,8 @@ def _home_in_reach(data: Path, account: Account) -> Path:
             _private_folder(data, account, shared=True)
             if hindrance:
                 raise PostgresError(
-                    f"{account.name}, who serves {data}, cannot enter its parents: {hindrance}."
+                    f"The user {account.name} must be able to enter every folder above {data}: "
+                    f"allow it (chmod o+x), or use another data folder. It cannot: {hindrance}."
                 )
             return data
         digest = hashlib.sha256(str(data).encode()).hexdigest()[:12]
@@ -128,7 +129,7 @@ def _refuse_copy(data: Path, home: Path) -> None:
 
 
 def _put_aside(home: Path) -> None:
-    """Its data folder is gone, so this cluster belongs to nothing; we keep the last such one."""
+    """Renames a cluster whose data folder is gone; the last such one is kept."""
     if not home.exists():
         return
     old = home.with_name(f"{home.name}.old")

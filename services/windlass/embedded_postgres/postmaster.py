@@ -1,15 +1,18 @@
 """The server's process: launched by us, or found alive after we were killed."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 
 from windlass.core.account import ENVIRONMENT
+from windlass.core.descriptors import readable
 from windlass.embedded_postgres.cluster import log_tail
 from windlass.embedded_postgres.errors import PostgresError
 from windlass.embedded_postgres.place import Place
@@ -19,6 +22,8 @@ READY_SECONDS = 120.0
 _FAST_SECONDS = 20.0
 _IMMEDIATE_SECONDS = 5.0
 _ORPHAN_SECONDS = 10.0
+# Where the kernel does not tell of a process that ends.
+_LOOK_SECONDS = 0.2
 
 
 class Postmaster:
@@ -104,12 +109,23 @@ class Postmaster:
 
     async def gone(self, timeout: float | None = None) -> bool:
         """Waits until the process has ended; False after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self.alive:
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(0.02 if timeout is not None else 1.0)
-        return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._ended()
+        return not self.alive
+
+    async def _ended(self) -> None:
+        descriptor = _pidfd(self.pid)
+        if descriptor is None:
+            while self.alive:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
+            return
+        try:
+            # Only now is it known that the descriptor is not a stranger's.
+            if self.alive:
+                await readable(descriptor)
+        finally:
+            os.close(descriptor)
 
     async def stop(self) -> None:
         """Ends it: fast, then at once, then by force; the last two recover at the next start."""
@@ -126,6 +142,16 @@ class Postmaster:
                     return
             if await self.gone(seconds):
                 return
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that is readable once the process has ended; None if the system has none."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _pid_file(place: Place) -> list[str]:

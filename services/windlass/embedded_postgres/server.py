@@ -163,4 +163,7 @@ async def _ensure_database(place: Place) -> None:
                 await connection.execute(f"CREATE ROLE {ROLE} LOGIN CREATEDB")
             await connection.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
     except psycopg.Error as error:
-        raise PostgresError(f"Postgres does not answer as it should: {error}") from error
+        raise PostgresError(
+            f"Postgres could not make the database {DATABASE} and its role {ROLE}. Its log "
+            f"in {place.home / 'log'} says more: {error}"
+        ) from error

@@ -14,13 +14,13 @@ import msgspec
 
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.federation.amounts import Amounts, asked_by
-from windlass.kubernetes.labels import KUEUE_PREFIX, MANAGER_KEY, PREFIX
+from windlass.kubernetes.labels import BATCH_PREFIX, KUEUE_PREFIX, MANAGER_KEY, PREFIX
 
 Object = dict[str, Any]
 MAX_PODS = 4096
 _RESERVED = (PREFIX, KUEUE_PREFIX, MANAGER_KEY)
 # What the API server of the object's own cluster has added.
-_GENERATED = ("batch.kubernetes.io/", "controller-uid", "job-name")
+_GENERATED = (BATCH_PREFIX, "controller-uid", "job-name")
 _JOB = frozenset(
     {
         "parallelism", "completions", "completionMode", "backoffLimit", "backoffLimitPerIndex",
@@ -28,7 +28,7 @@ _JOB = frozenset(
         "successPolicy", "template",
     }
 )  # fmt: skip
-# Of the cluster where it is, or nothing to whoever runs it.
+# Of the cluster where it is, or of no use where it runs.
 _JOB_LEFT = frozenset(
     {"managedBy", "suspend", "selector", "manualSelector", "ttlSecondsAfterFinished"}
 )
@@ -65,7 +65,7 @@ _CONTEXT = frozenset(
 
 
 class SpecRefused(Exception):
-    """It may not run; the sentence names the field."""
+    """A spec that may not run; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _pod(pod: Object, where: str) -> Object:
     context = _context(given, where)
     made = given | {
         "securityContext": {"runAsNonRoot": True, "seccompProfile": _PROFILE} | context,
-        # Whoever runs here speaks to no API of the cluster.
+        # These pods call no API of the cluster.
         "automountServiceAccountToken": False,
     }
     for part in ("containers", "initContainers"):

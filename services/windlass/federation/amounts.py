@@ -26,7 +26,7 @@ class Amounts:
             self.total[name] += amount * pods
 
     def resources(self) -> jobs_pb2.Resources:
-        """In whole units, rounded up."""
+        """Returns the total in whole units, rounded up."""
         units = {name: -(-amount // 1000) for name, amount in self.total.items()}
         return jobs_pb2.Resources(
             gpus=min(units.get(GPUS, 0), _INT32),

@@ -100,7 +100,7 @@ def told(row: Federated, *, spec: bytes, deleting: bool) -> Federated:
 
 
 def refused(row: Federated, reason: str, message: str, now: int) -> Federated:
-    """It will never run, for a reason that its owner can mend."""
+    """Ends an object that can never run, for a reason that its owner can correct."""
     # Where it was, if anywhere, it ends.
     return _changed(
         row,
@@ -143,7 +143,9 @@ def placed(
     )
 
 
-def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) -> Federated:
+def observed(
+    row: Federated, status: pb.WorkloadStatus, *, max_attempts: int, now: int
+) -> Federated:
     """The row after its worker's report; unchanged for another generation or cluster."""
     if (status.generation, status.cluster_id) != (row.generation, row.worker):
         return row
@@ -153,7 +155,9 @@ def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) 
     if row.state not in (S.PLACED, S.ENDED):
         return row
     if row.state is S.PLACED and (status.phase == pb.PHASE_STOPPED or _is_lost(status)):
-        return lost(row, status.message or "Its cluster gave it up.", most=most, now=now)
+        return lost(
+            row, status.message or "Its cluster gave it up.", max_attempts=max_attempts, now=now
+        )
     if not status.object_status:
         # Nothing is there any more, or it never came to be.
         if row.state is S.PLACED and status.phase == pb.PHASE_FAILED:
@@ -169,14 +173,14 @@ def observed(row: Federated, status: pb.WorkloadStatus, *, most: int, now: int) 
     return row
 
 
-def lost(row: Federated, why: str, *, most: int, now: int) -> Federated:
-    """Its worker has nothing of it any more, or is not heard of."""
+def lost(row: Federated, why: str, *, max_attempts: int, now: int) -> Federated:
+    """Handles an object that its worker has lost, or whose worker is silent."""
     if row.state is S.STOPPING:
         return _changed(row, state=S.RELEASED)
     if row.state is not S.PLACED:
         return row
-    if row.attempt >= most:
-        return refused(row, "AttemptsExhausted", f"It was lost {most} times. {why}", now)
+    if row.attempt >= max_attempts:
+        return refused(row, "AttemptsExhausted", f"It was lost {max_attempts} times. {why}", now)
     # Should its worker come back, it is to know that nothing of it is wanted there.
     return _changed(
         row,

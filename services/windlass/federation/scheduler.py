@@ -104,7 +104,7 @@ class Telling:
     ):
         self._store = store
         self._clusters = clusters
-        self._most = max_attempts
+        self._max_attempts = max_attempts
 
     async def once(self) -> bool:
         """Tells of a batch; whether there may be more."""
@@ -122,7 +122,7 @@ class Telling:
     async def _tell(self, row: Federated) -> None:
         if row.worker and not await self._put(messages.guest(row)):
             gone = "Its cluster was unregistered."
-            lose = partial(domain.lost, why=gone, most=self._most, now=now_ms())
+            lose = partial(domain.lost, why=gone, max_attempts=self._max_attempts, now=now_ms())
             await self._store.change(row.id, lose)
         if not await self._put(messages.note(row)):
             # Its own cluster is gone, and the object with it.
@@ -162,12 +162,12 @@ class WorkerLivenessSweeper:
         self._store = store
         self._clusters = clusters
         self._seconds = 2 * settings.agents.suspend_seconds or settings.jobs.agent_lost_seconds
-        self._most = settings.jobs.max_attempts
+        self._max_attempts = settings.jobs.max_attempts
         self._clock = clock
         self._missing: dict[str, float] = {}
 
     async def once(self) -> bool:
-        """One round; whether there may be more to do."""
+        """Runs one round; returns True if there may be more to do."""
         workers = await self._store.workers()
         if not workers:
             return False
@@ -178,24 +178,26 @@ class WorkerLivenessSweeper:
         silent = [one for one, since in self._missing.items() if now - since >= self._seconds]
         ids = await self._store.held_by(silent) if silent else []
         for object_id in ids:
-            await self._store.change(object_id, lambda row: _lost_there(row, silent, self._most))
+            await self._store.change(
+                object_id, lambda row: _lost_there(row, silent, self._max_attempts)
+            )
         return len(ids) == BATCH
 
 
-def _lost_there(row: Federated, silent: list[str], most: int) -> Federated:
+def _lost_there(row: Federated, silent: list[str], max_attempts: int) -> Federated:
     if row.worker not in silent:
         return row
-    return domain.lost(row, "Its cluster does not answer.", most=most, now=now_ms())
+    return domain.lost(row, "Its cluster does not answer.", max_attempts=max_attempts, now=now_ms())
 
 
-class Following:
-    """Takes what clusters say of guests and of notes; level-triggered."""
+class ObjectStatuses:
+    """Applies what clusters say of guests and of notes."""
 
     def __init__(self, store: FederationStore, *, max_attempts: int):
         self._store = store
-        self._most = max_attempts
+        self._max_attempts = max_attempts
 
-    async def take(self, statuses: Iterable[clusters_pb2.WorkloadStatus]) -> None:
+    async def apply(self, statuses: Iterable[clusters_pb2.WorkloadStatus]) -> None:
         """Applies what is news."""
         by_id = {status.workload_id: messages.bounded(status) for status in statuses}
         known = await self._store.find(sorted(by_id))
@@ -210,4 +212,6 @@ class Following:
     def _decision(self, status: clusters_pb2.WorkloadStatus) -> Callable[[Federated], Federated]:
         if status.workload_id.startswith(NOTE):
             return partial(domain.noted, status=status)
-        return partial(domain.observed, status=status, most=self._most, now=now_ms())
+        return partial(
+            domain.observed, status=status, max_attempts=self._max_attempts, now=now_ms()
+        )

@@ -141,6 +141,6 @@ def _of(row: Any) -> Federated:
 
 def _update(row: Federated) -> sa.Update:
     values = asdict(row)
-    # Whoever tells clusters writes that.
+    # Written once a cluster has been told.
     del values["told"]
     return objects.update().where(objects.c.id == row.id).values(**values)

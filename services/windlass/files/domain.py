@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.bounds import MAX_FILE_SECONDS, MIN_FILE_SECONDS
 from windlass.core.errors import InvalidArgument
 from windlass.core.suggestions import did_you_mean
 
 # What a client may upload for, since OpenAI's other purposes are of APIs that are not here;
 # services register the output purposes.
 UPLOAD_PURPOSES = frozenset({"fine-tune", "user_data"})
-EXPIRY_SECONDS = range(3600, 30 * 86400 + 1)
 FILENAME_LENGTH = 255
 CONVERTER_LENGTH = 64
 _FORMAT = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -72,7 +72,7 @@ def valid_purpose(purpose: str) -> str:
     if purpose not in UPLOAD_PURPOSES:
         known = ", ".join(sorted(UPLOAD_PURPOSES))
         raise InvalidArgument(
-            f"{purpose!r} is no purpose of files here; it must be one of {known}."
+            f"purpose cannot be {purpose!r}; it must be one of {known}."
             f"{did_you_mean(purpose, UPLOAD_PURPOSES)}",
             reason="invalid_purpose",
             param="purpose",
@@ -95,33 +95,34 @@ def valid_filename(filename: str, *, param: str = "file") -> str:
 
 def valid_expiry(seconds: int) -> int:
     """Seconds to live, 0 for ever; raises InvalidArgument."""
-    if seconds and seconds not in EXPIRY_SECONDS:
+    if seconds and not MIN_FILE_SECONDS <= seconds <= MAX_FILE_SECONDS:
         raise InvalidArgument(
-            "expires_after.seconds must be between 3600 and 2592000.",
+            f"expires_after.seconds must be between {MIN_FILE_SECONDS} and {MAX_FILE_SECONDS}.",
             param="expires_after.seconds",
         )
     return seconds
 
 
 def valid_provenance(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a file was converted from, as its uploader says; raises InvalidArgument.
+    """Returns what a file was converted from, as its uploader says; raises InvalidArgument.
 
     Nothing here is acted upon: it is kept, and shown.
     """
     rows, skipped, converter = given["rows"], given["skipped"], given["converter"]
+    filename = valid_filename(given["filename"], param=_at("filename"))
     is_named = converter.isprintable() and 0 < len(converter) <= CONVERTER_LENGTH
-    sound = {
-        "filename": bool(valid_filename(given["filename"], param=_at("filename"))),
-        "format": bool(_FORMAT.fullmatch(given["format"])),
-        "sha256": bool(_SHA256.fullmatch(given["sha256"])),
-        "rows": rows > 0,
-        "skipped": 0 <= skipped < rows,
-        "converter": is_named,
+    # Whether a field is sound, and what it must be.
+    fields = {
+        "format": (_FORMAT.fullmatch(given["format"]), "1 to 32 of a to z, 0 to 9, _ and -"),
+        "sha256": (_SHA256.fullmatch(given["sha256"]), "64 hexadecimal digits in lower case"),
+        "rows": (rows > 0, "1 or more"),
+        "skipped": (0 <= skipped < rows, "0 or more, and less than rows"),
+        "converter": (is_named, f"1 to {CONVERTER_LENGTH} printable characters"),
     }
-    for name, is_sound in sound.items():
+    for name, (is_sound, expected) in fields.items():
         if not is_sound:
-            raise InvalidArgument(f"{_at(name)} is not what a conversion says.", param=_at(name))
-    return {**given, "filename": valid_filename(given["filename"])}
+            raise InvalidArgument(f"{_at(name)} must be {expected}.", param=_at(name))
+    return {**given, "filename": filename}
 
 
 def _at(name: str) -> str:

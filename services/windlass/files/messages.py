@@ -31,7 +31,7 @@ def file(record: File) -> pb.File:
 
 
 def provenance(message: pb.Provenance) -> dict[str, Any]:
-    """What a file was converted from."""
+    """Returns what a file was converted from."""
     return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
 
 

@@ -1,12 +1,13 @@
 """The servicers of files."""
 
+from functools import partial
 from typing import Any
 
 from windlass.api.files.v1 import files_pb2 as pb
 from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from windlass.core.clock import now_seconds
-from windlass.core.db.paging import cut, page_size
+from windlass.core.db.paging import page_size, read_fitting
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
@@ -28,6 +29,8 @@ from windlass.files.inspection import inspect
 from windlass.files.store import FileStore
 
 MAX_LIST = 10_000
+# Of a list, read at once: at their largest they fill a message.
+FILES_AT_ONCE = 1000
 
 
 class FilesServicer(rpc.FilesServiceServicer):
@@ -129,19 +132,25 @@ class FilesServicer(rpc.FilesServiceServicer):
         """The project's files."""
         if request.order not in ("", "asc", "desc"):
             raise InvalidArgument("order must be asc or desc.", param="order")
-        size = page_size(request.limit, default=MAX_LIST, most=MAX_LIST)
-        rows = await self._store.list(
+        size = page_size(request.limit, default=MAX_LIST, max_limit=MAX_LIST)
+        wanted = partial(
+            self._store.list,
             current().require_project(),
             purpose=request.purpose,
-            after=request.after,
-            limit=size + 1,
             ascending=request.order == "asc",
         )
-        page, more = cut(rows, size)
-        return pb.ListFilesResponse(files=[messages.file(row) for row in page], has_more=more)
+        page, more = await read_fitting(
+            lambda after, limit: wanted(after=after, limit=limit),
+            messages.file,
+            lambda file: file.id,
+            after=request.after,
+            size=size,
+            at_once=FILES_AT_ONCE,
+        )
+        return pb.ListFilesResponse(files=page, has_more=more)
 
     async def GetFile(self, request: pb.GetFileRequest, context: Any) -> pb.File:
-        """One file."""
+        """Returns one file."""
         file = await self._store.get(current().require_project(), request.file_id)
         return messages.file(file)
 
@@ -175,7 +184,7 @@ class FilesInternalServicer(rpc.FilesInternalServiceServicer):
         self._store = store
 
     async def GetFile(self, request: pb.InternalGetFileRequest, context: Any) -> pb.File:
-        """One file of a project."""
+        """Returns one file of a project."""
         return messages.file(await self._store.get(request.project_id, request.file_id))
 
     async def GetFileObject(

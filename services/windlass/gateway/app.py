@@ -68,7 +68,7 @@ class GatewayApp:
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Returns one request."""
+        """Handles one request."""
         if scope["type"] != "http":
             return
         exchange = HttpExchange(scope, receive, send)
@@ -99,7 +99,7 @@ class GatewayApp:
         if path in KINDS or path in ENGINE_PATHS:
             if exchange.method != "POST":
                 raise method_not_allowed(exchange.method, path, "POST")
-            await self._admit(exchange)
+            await self._admit(exchange, graced=True)
             await self._inference.handle(exchange)
             return "inference"
         if path.startswith("/v1/"):
@@ -132,13 +132,15 @@ class GatewayApp:
         principal = await self._admit(exchange)
         principal_token.set(self._tokens.sign_principal(principal))
 
-    async def _admit(self, exchange: HttpExchange) -> Principal:
+    async def _admit(self, exchange: HttpExchange, *, graced: bool = False) -> Principal:
         if sum(name == b"authorization" for name, _ in exchange.scope["headers"]) > 1:
-            # Whoever is in front of us may have judged the other one.
+            # A proxy in front of us may have judged the other one.
             raise HttpError(400, "The request has more than one Authorization header.")
-        principal = exchange.principal = await self._attempts.authenticate(exchange)
+        principal = exchange.principal = await self._attempts.authenticate(
+            exchange.headers, exchange.peer, graced=graced
+        )
         ask = exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
-        exchange.held = self._active.enter(principal, ask)
+        exchange.held = self._active.enter(principal, ask, graced=graced)
         # It is over in a moment, and may be what ends its own key: its answer must say so.
         exchange.held.is_minded = exchange.method in ("DELETE", "PATCH", "PUT") or (
             exchange.method == "POST" and exchange.path.endswith("/archive")

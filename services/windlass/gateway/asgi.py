@@ -52,7 +52,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int) -
 
 
 async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """One whole response."""
+    """Sends one whole response."""
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

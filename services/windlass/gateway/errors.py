@@ -124,7 +124,9 @@ def _from_store(error: ObjectStoreError) -> HttpError:
         return HttpError(413, "The file is too large.", code="request_too_large", param="file")
     log.error("object_store_failed", error=str(error))
     if isinstance(error, StorageFull):
-        return HttpError(507, "The server's storage is full.", kind="server_error", code="full")
+        return HttpError(
+            507, "The server's storage is full.", kind="server_error", code="storage_full"
+        )
     return HttpError(503, AWAY, kind="service_unavailable_error", code="storage_unavailable")
 
 

@@ -38,7 +38,7 @@ class HttpExchange:
         self.principal: Principal | None = None
         # Asks again who calls, for an answer that takes long; None where nobody was asked.
         self.identify: Callable[[], Awaitable[Principal]] | None = None
-        # What ends it when its key does; None for whoever needs none.
+        # What ends it when its key does; None where no key is needed.
         self.held: ActiveRequest | None = None
         # 0 until the response has begun.
         self.status = 0
@@ -58,6 +58,12 @@ class HttpExchange:
                 headers.append((b"openai-organization", self.principal.organization_id.encode()))
             message["headers"] = headers
         return self._forward(message)
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end of the connection; empty for a socket of this machine."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
 
     @property
     def caller(self) -> Principal:

@@ -32,7 +32,7 @@ from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
-from windlass.gateway.usage.shipper import Shipper
+from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api.requests import check
 from windlass.tunnel.byte_stream import ConnectStub
@@ -45,7 +45,9 @@ async def build(app: App) -> None:
     """Constructs the front door and what keeps its snapshots fresh."""
     settings, stub = app.settings, app.clients.stub
     authenticator = Authenticator(
-        stub(rbac_pb2_grpc.RbacInternalServiceStub), stub(users_pb2_grpc.UsersInternalServiceStub)
+        stub(rbac_pb2_grpc.RbacInternalServiceStub),
+        stub(users_pb2_grpc.UsersInternalServiceStub),
+        grace_seconds=settings.auth.outage_grace_seconds,
     )
     routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
@@ -91,7 +93,7 @@ async def build(app: App) -> None:
     server = HttpServer(_with_cors(gateway, settings.http), settings.http)
     app.await_start(server.started)
     server.announce(settings.data_dir / "address", settings.public_url)
-    shipper = Shipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
+    shipper = UsageShipper(spool, stub(usage_pb2_grpc.UsageInternalServiceStub))
     app.exposition.sample("usage", shipper.measure)
     app.on_stop(engines.close)
     for name, run in {
@@ -108,6 +110,7 @@ async def build(app: App) -> None:
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)
     app.add_check("gateway.keys", authenticator.check)
+    app.excuse(authenticator.grace.excuse)
 
 
 def _with_cors(gateway: GatewayApp, settings: HttpSection) -> Any:

@@ -13,6 +13,7 @@ from starlette.routing import Match
 from windlass.core.app import App
 from windlass.core.errors import AppError, PermissionDenied
 from windlass.core.objects import ObjectStoreError
+from windlass.core.operations import NOT_READY, status_of
 from windlass.core.operations.exposition import CONTENT_TYPE
 from windlass.gateway import admin, docs, openai
 from windlass.gateway.asgi import Message, Receive, Scope, Send, read_body
@@ -88,10 +89,8 @@ def _operations(app: App) -> APIRouter:
     @router.get("/readyz")
     async def ready() -> JsonResponse:
         # Why it is not is for operators, on their own listener.
-        parts = await app.readiness()
-        if all(answer == "ok" for answer in parts.values()):
-            return JsonResponse({"status": "ok"})
-        return JsonResponse({"status": "not ready"}, status_code=503)
+        status = status_of(await app.readiness())
+        return JsonResponse({"status": status}, status_code=503 if status == NOT_READY else 200)
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:

@@ -1,7 +1,9 @@
 """OpenAI's graders: what one is, and what it makes of a model's answer. Pure.
 
-What a grader asks another model is told by `questions`, and what it runs by `programs`; what comes
-of both is handed to `grade`: whoever grades brings models and a sandbox along.
+`questions` returns what a grader asks another model, and `programs` what it runs; the caller has
+both answered, by models and a sandbox of its own, and hands the answers to `grade`.
+
+May import `windlass.datasets` and the kernel.
 """
 
 from windlass.graders.definitions import Grader, parse, to_document

@@ -30,11 +30,11 @@ Metric = Literal[
 ]  # fmt: skip
 
 
-class _Strict(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     pass
 
 
-class StringCheck(_Strict, frozen=True, tag_field="type", tag="string_check"):
+class StringCheck(_Document, frozen=True, tag_field="type", tag="string_check"):
     """1 if the operation holds, else 0; `like` and `ilike` ask whether `input` has `reference`."""
 
     name: Name
@@ -43,7 +43,7 @@ class StringCheck(_Strict, frozen=True, tag_field="type", tag="string_check"):
     reference: Text
 
 
-class TextSimilarity(_Strict, frozen=True, tag_field="type", tag="text_similarity"):
+class TextSimilarity(_Document, frozen=True, tag_field="type", tag="text_similarity"):
     """Similarity of two texts, in [0, 1]. `pass_threshold` is for evals, and changes no score."""
 
     name: Name
@@ -53,13 +53,13 @@ class TextSimilarity(_Strict, frozen=True, tag_field="type", tag="text_similarit
     pass_threshold: float | None = None
 
 
-class InputText(_Strict, frozen=True, tag_field="type", tag="input_text"):
+class InputText(_Document, frozen=True, tag_field="type", tag="input_text"):
     """A piece of a message."""
 
     text: Text
 
 
-class OutputText(_Strict, frozen=True, tag_field="type", tag="output_text"):
+class OutputText(_Document, frozen=True, tag_field="type", tag="output_text"):
     """A piece of a message that a model wrote."""
 
     text: Text
@@ -68,7 +68,7 @@ class OutputText(_Strict, frozen=True, tag_field="type", tag="output_text"):
 Piece = str | InputText | OutputText
 
 
-class Message(_Strict, frozen=True):
+class Message(_Document, frozen=True):
     """A message to the model that grades."""
 
     role: Literal["user", "assistant", "system", "developer"]
@@ -87,7 +87,7 @@ class Message(_Strict, frozen=True):
 Messages = Annotated[list[Message], Meta(min_length=1, max_length=64)]
 
 
-class GraderSamplingParams(_Strict, frozen=True):
+class GraderSamplingParams(_Document, frozen=True):
     """Sampling parameters of the grading model."""
 
     max_completions_tokens: Annotated[int, Meta(ge=1, le=8192)] | None = None
@@ -97,7 +97,7 @@ class GraderSamplingParams(_Strict, frozen=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
 
 
-class ScoreModel(_Strict, frozen=True, tag_field="type", tag="score_model"):
+class ScoreModel(_Document, frozen=True, tag_field="type", tag="score_model"):
     """A number within `range` that a model gives; [0, 1] unless set."""
 
     name: Name
@@ -113,7 +113,7 @@ class ScoreModel(_Strict, frozen=True, tag_field="type", tag="score_model"):
         return low, high
 
 
-class LabelModel(_Strict, frozen=True, tag_field="type", tag="label_model"):
+class LabelModel(_Document, frozen=True, tag_field="type", tag="label_model"):
     """1 if the label that a model gives is a passing one, else 0."""
 
     name: Name
@@ -123,7 +123,7 @@ class LabelModel(_Strict, frozen=True, tag_field="type", tag="label_model"):
     passing_labels: Annotated[list[Name], Meta(min_length=1, max_length=64)]
 
 
-class Python(_Strict, frozen=True, tag_field="type", tag="python"):
+class Python(_Document, frozen=True, tag_field="type", tag="python"):
     """The number that `grade(sample, item)` of a script returns.
 
     Scripts run in the Python of the installation, so `image_tag` is kept and changes nothing.
@@ -137,7 +137,7 @@ class Python(_Strict, frozen=True, tag_field="type", tag="python"):
 Part = StringCheck | TextSimilarity | ScoreModel | LabelModel | Python
 
 
-class Multi(_Strict, frozen=True, tag_field="type", tag="multi"):
+class Multi(_Document, frozen=True, tag_field="type", tag="multi"):
     """A formula over the scores of other graders, by their names in `graders`."""
 
     name: Name

@@ -109,4 +109,4 @@ def _value(node: ast.expr, scores: Mapping[str, float]) -> float:
             return _OPERATORS[type(operator)](_value(left, scores), _value(right, scores))
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return float(FUNCTIONS[name][0](*(_value(each, scores) for each in arguments)))
-    raise AssertionError(f"{node} was let through")
+    raise AssertionError(f"The check of a formula missed {ast.dump(node)}")

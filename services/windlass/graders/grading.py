@@ -1,4 +1,4 @@
-"""From an answer to its reward."""
+"""Grading of an answer: its reward."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,4 +2,6 @@
 
 Owns inference_engines, inference_wants and inference_schedulers. Engines run as
 workloads of clusters; names come from models, by watch.
+
+May import the contract, the kernel and `workload_phases`; never another service.
 """

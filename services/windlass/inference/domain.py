@@ -61,9 +61,26 @@ class Engine:
     adapters: tuple[str, ...]
     created_at: float
     urls_at: float
+    # Its number among the engines of its version, from 0.
+    replica: int = 0
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Engines of a model that run whether or not somebody asks; times are Unix seconds."""
+
+    project_id: str
+    model: str
+    organization_id: str
+    version_id: str
+    engine_version_id: str
+    min_replicas: int
+    updated_at: float
+    # Why fewer engines run.
     error: str = ""
 
 
@@ -76,6 +93,8 @@ class WantedVersion:
     used_at: float
     since: float
     error: str = ""
+    # What wants it, where no request does.
+    serving: Serving | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +116,21 @@ class Rows:
     now: float
     engines: Sequence[Engine]
     wants: Sequence[WantedVersion]
+    servings: Sequence[Serving] = ()
     # How many engines a project and an organization may have at once, by id; by `project` and
     # `organization` where none was set; 0 or nothing: any number.
     quotas: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def running(self) -> list[Engine]:
+        """The engines that should run."""
+        return [engine for engine in self.engines if engine.desired == RUNNING]
+
+    @property
     def version_ids(self) -> set[str]:
         """Every version that is spoken of."""
-        wanted = {one for want in self.wants for one in (want.version_id, want.engine_version_id)}
+        asked: list[WantedVersion | Serving] = [*self.wants, *self.servings]
+        wanted = {one for each in asked for one in (each.version_id, each.engine_version_id)}
         served = {one for engine in self.engines for one in (engine.version_id, *engine.adapters)}
         return wanted | served
 
@@ -149,3 +175,8 @@ class View:
             and status.phase == clusters_pb2.PHASE_RUNNING
             and bool(status.endpoint)
         )
+
+
+def engine_bound(quotas: Mapping[str, int], scope: str, identifier: str) -> int:
+    """The engines that a project or an organization may have; 0 for any number, or no id."""
+    return quotas.get(identifier, quotas.get(scope, 0)) if identifier else 0

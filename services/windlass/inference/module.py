@@ -4,18 +4,23 @@ from windlass.api.clusters.v1 import clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc
+from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
+from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
+from windlass.inference.archived_projects import ArchivedProjects
 from windlass.inference.domain import InferencePolicy
 from windlass.inference.names import Names
+from windlass.inference.observed_state import ObservedState
 from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
 from windlass.inference.scheduler import InferenceScheduler
 from windlass.inference.service import InferenceInternalServicer, InferenceServicer
+from windlass.inference.serving_requests import ServingRequests
+from windlass.inference.serving_store import ServingStore
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
-from windlass.inference.world import ObservedState
 
 POLL_SECONDS = 1.0
 
@@ -33,7 +38,7 @@ async def build(app: App) -> None:
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
-    world = ObservedState(Names(models, changed), clusters, sessions, changed)
+    observed = ObservedState(Names(models, changed), clusters, sessions, changed)
     policy = InferencePolicy(
         engine=settings.engine,
         max_engines=settings.max_engines,
@@ -45,15 +50,32 @@ async def build(app: App) -> None:
         models, app.objects, presign_seconds=presign, max_adapters=settings.max_adapters
     )
     scheduler = InferenceScheduler(
-        store, world, clusters, workloads, policy, lambda: app.wake.touch("inference")
+        store, observed, clusters, workloads, policy, lambda: app.wake.touch("inference")
     )
-    app.serve(InferenceServicer(store, world, models), rpc.add_InferenceServiceServicer_to_server)
-    internal = InferenceInternalServicer(store, routes, models, app.wake)
+    servings = ServingStore(app.database, Quotas(app.settings.quotas))
+    users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
+    archived = ArchivedProjects(servings, users, app.wake)
+    requests = ServingRequests(store, servings, observed, models, app.wake, policy)
+    app.serve(
+        InferenceServicer(store, observed, models, requests),
+        rpc.add_InferenceServiceServicer_to_server,
+    )
+    internal = InferenceInternalServicer(store, servings, routes, models, app.wake)
     app.serve(internal, rpc.add_InferenceInternalServiceServicer_to_server)
-    app.background("inference.world", world.run)
-    for follower in world.followers:
+    app.background("inference.observed", observed.run)
+    for follower in observed.followers:
         app.add_check(f"inference.{follower.name}", follower.check)
-    app.background("inference.routes", lambda: publish(store, world, routes, publishing))
+    app.background("inference.routes", lambda: publish(store, observed, routes, publishing))
+    app.background(
+        "inference.archived_projects",
+        lambda: run_loop(
+            "inference.archived_projects",
+            app.wake.listen("projects"),
+            archived.once,
+            poll_seconds=ARCHIVED_POLL_SECONDS,
+            resting=servings.is_empty,
+        ),
+    )
     app.background(
         "inference.engines",
         lambda: run_loop(

@@ -1,4 +1,4 @@
-"""Keeps the routes of this replica's gateways as the rows and the world are."""
+"""Keeps the routes of this replica's gateways as rows and observations are."""
 
 from collections import Counter
 
@@ -6,9 +6,9 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Listener
 from windlass.inference.domain import RUNNING, Engine, Rows, View
+from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import Routes, routes_of
 from windlass.inference.store import InferenceStore
-from windlass.inference.world import ObservedState
 from windlass.metrics.inference import ENGINES
 
 POLL_SECONDS = 5.0
@@ -16,14 +16,14 @@ STATES = ("starting", "ready", "failed", "ending")
 
 
 async def publish(
-    store: InferenceStore, world: ObservedState, routes: Routes, listener: Listener
+    store: InferenceStore, observed: ObservedState, routes: Routes, listener: Listener
 ) -> None:
     """Publishes after every change, until cancelled."""
 
     async def once() -> bool:
         rows = await store.rows()
-        # Looked at after the rows, since the rows are older than what the world says of them.
-        if (view := await world.view(rows)) is not None:
+        # Looked at after the rows, since the rows are older than what was observed of them.
+        if (view := await observed.view(rows)) is not None:
             routes.publish(routes_of(rows, view))
             measure(rows, view)
         return False

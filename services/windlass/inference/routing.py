@@ -2,34 +2,40 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db.paging import STREAM_PAGE_BYTES, stream_pages
 from windlass.core.rpc.following import BEAT_SECONDS
-from windlass.inference.domain import RUNNING, Engine, Name, Rows, View
+from windlass.inference.domain import Engine, Name, Rows, View
 
 DELETED_IDS = 10_000
 # By the reason that an agent gives for PHASE_STARTING.
-_STARTS = {"Downloading": "copying the model to the engine's machine"}
+_STARTS = {
+    "Downloading": "copying the model to the engine's machine",
+    "WaitingToStart": "waiting until other engines of the machine have started",
+}
+_FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
 def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
     """The route of each version that is wanted or served."""
-    engines = {engine.version_id: engine for engine in rows.engines if engine.desired == RUNNING}
+    engines = defaultdict[str, list[Engine]](list)
+    for engine in rows.running:
+        engines[engine.version_id].append(engine)
     errors = {want.version_id: want.error for want in rows.wants}
     found = {}
     for version_id in rows.version_ids:
         if (name := view.names.get(version_id)) is None:
             continue
         route = pb.Route(version_id=version_id)
-        engine = engines.get(name.engine_version_id)
-        if engine is None:
+        if not (own := engines.get(name.engine_version_id)):
             route.error = errors.get(version_id, "")
             route.waits_for = "waiting for a place for the engine"
         else:
-            _fill(route, name, engine, view)
+            _fill(route, name, own, view)
         if route.error:
             # A route that failed stays as it is: a gateway takes a change for another failure.
             route.waits_for = ""
@@ -37,32 +43,42 @@ def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
     return found
 
 
-def _fill(route: pb.Route, name: Name, engine: Engine, view: View) -> None:
-    route.error = engine.error if engine.failed_at else ""
-    route.waits_for = _start(engine, view)
-    if not view.answers(engine, name.project_id):
-        if engine.cluster_id in view.clusters and not view.permits(
-            engine.cluster_id, name.project_id
-        ):
-            route.error = (
-                "The engine of its base model runs in a cluster that is not "
-                "assigned to its project."
+def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) -> None:
+    """Adds every engine that answers; where none does, says why of one that has not failed."""
+    hindrances = []
+    for engine in engines:
+        if (found := hindrance(name, engine, view)) is None:
+            status = view.status(engine)
+            route.endpoints.add(
+                engine_id=engine.id, address=status.endpoint, capabilities=status.capabilities
             )
-        return
-    status = view.status(engine)
+        else:
+            hindrances.append(found)
+    if not route.endpoints:
+        route.error, route.waits_for = min(hindrances, key=lambda one: bool(one[0]))
+
+
+def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:
+    """Returns why an engine does not answer for a version: an error, and what it waits for.
+
+    None where it answers.
+    """
+    waits_for = start_of(engine, view)
+    if not view.answers(engine, name.project_id):
+        is_there = engine.cluster_id in view.clusters
+        if is_there and not view.permits(engine.cluster_id, name.project_id):
+            return _FOREIGN, waits_for
+        return engine.error if engine.failed_at else "", waits_for
     if name.is_adapter:
+        status = view.status(engine)
         loaded = [one for one in status.adapters if one.version_id == name.version_id]
         if not loaded or loaded[0].error:
-            route.error = loaded[0].error if loaded else route.error
-            return
-    route.error = route.waits_for = ""
-    route.endpoints.add(
-        engine_id=engine.id, address=status.endpoint, capabilities=status.capabilities
-    )
+            return loaded[0].error if loaded else "", waits_for
+    return None
 
 
-def _start(engine: Engine, view: View) -> str:
-    """What the start of an engine waits for. In our words: an agent's may be of other tenants."""
+def start_of(engine: Engine, view: View) -> str:
+    """Returns what an engine's start waits for, in our words: an agent's may name other tenants."""
     if engine.cluster_id not in view.clusters:
         return "waiting for the engine's cluster, which is not connected"
     status = view.status(engine)

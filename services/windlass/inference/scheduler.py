@@ -10,10 +10,10 @@ from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass.core.ids import new_name
 from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
+from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
-from windlass.inference.world import ObservedState
 
 log = telemetry.logger("inference")
 
@@ -24,22 +24,22 @@ class InferenceScheduler:
     def __init__(
         self,
         store: InferenceStore,
-        world: ObservedState,
+        observed: ObservedState,
         clusters: ClustersInternalServiceAsyncStub,
         workloads: Workloads,
         policy: InferencePolicy,
         changed: Callable[[], None],
     ):
         self._store = store
-        self._world = world
+        self._observed = observed
         self._clusters = clusters
         self._workloads = workloads
         self._policy = policy
         self._changed = changed
 
     async def once(self) -> bool:
-        """One round; does nothing while another process plans or the world is unknown."""
-        if not self._world.known:
+        """Runs one round; does nothing while another process plans or nothing was observed yet."""
+        if not self._observed.known:
             return False
         async with self._store.planning() as alone:
             if alone and await self._round():
@@ -50,15 +50,15 @@ class InferenceScheduler:
         rows = await self._store.rows()
         if not rows.engines and rows.wants:
             # The cluster may have come since the last poll.
-            await self._world.refresh_clusters()
-        view = await self._world.view(rows)
+            await self._observed.refresh_clusters()
+        view = await self._observed.view(rows)
         if view is None:
             return False
         plan = Planner(rows, view, self._policy, lambda: new_name("eng-")).plan()
         await self._store.apply(plan)
         told = 0
         rows = await self._store.rows()
-        view = await self._world.view(rows) or view
+        view = await self._observed.view(rows) or view
         for engine in rows.engines:
             if engine.put_generation < engine.generation:
                 told += await self._tell(engine, view)

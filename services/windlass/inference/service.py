@@ -1,5 +1,6 @@
 """The servicers of inference."""
 
+import math
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
@@ -10,23 +11,49 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
-from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import current
-from windlass.inference.domain import RUNNING, Engine, View
-from windlass.inference.routing import Routes
+from windlass.inference.domain import Engine, View
+from windlass.inference.observed_state import ObservedState
+from windlass.inference.routing import Routes, start_of
+from windlass.inference.serving_requests import ServingRequests
+from windlass.inference.serving_store import ServingStore
 from windlass.inference.store import InferenceStore
-from windlass.inference.world import ObservedState
 
 
 class InferenceServicer(rpc.InferenceServiceServicer):
     """InferenceService."""
 
     def __init__(
-        self, store: InferenceStore, world: ObservedState, models: ModelsInternalServiceAsyncStub
+        self,
+        store: InferenceStore,
+        observed: ObservedState,
+        models: ModelsInternalServiceAsyncStub,
+        servings: ServingRequests,
     ):
         self._store = store
-        self._world = world
+        self._observed = observed
         self._models = models
+        self._servings = servings
+
+    async def PutServing(self, request: pb.PutServingRequest, context: Any) -> pb.Serving:
+        """Sets how a model is served."""
+        return await self._servings.put(request)
+
+    async def GetServing(self, request: pb.GetServingRequest, context: Any) -> pb.Serving:
+        """Returns how a model is served."""
+        return await self._servings.get(request)
+
+    async def ListServings(
+        self, request: pb.ListServingsRequest, context: Any
+    ) -> pb.ListServingsResponse:
+        """Lists how models are served."""
+        return await self._servings.list(request)
+
+    async def DeleteServing(
+        self, request: pb.DeleteServingRequest, context: Any
+    ) -> pb.DeleteServingResponse:
+        """Ends the engines of a model."""
+        return await self._servings.delete(request)
 
     async def ListEngines(
         self, request: pb.ListEnginesRequest, context: Any
@@ -34,16 +61,8 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         """Engines of models that the project sees, with its own adapters on them."""
         project = current().require_project()
         rows = await self._store.rows()
-        view = await self._world.view(rows)
-        if view is None:
-            raise Unavailable(
-                "The state of the engines is not known yet; try again.", reason="starting"
-            )
-        seen = [
-            engine
-            for engine in reversed(rows.engines)
-            if engine.desired == RUNNING and engine.project_id in ("", project)
-        ]
+        view = await self._observed.known_view(rows)
+        seen = [engine for engine in reversed(rows.running) if engine.project_id in ("", project)]
         seen, more = page_of(seen, lambda one: one.id, after=request.after, limit=request.limit)
         # Another project's adapters on the same engine are nobody's business.
         adapters = {
@@ -54,7 +73,7 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         )
         own = {one.model.version_id for one in answer.models if one.model.project_id}
         return pb.ListEnginesResponse(
-            engines=[_engine(one, view, own) for one in seen], has_more=more
+            engines=[_engine(one, view, own, rows.now) for one in seen], has_more=more
         )
 
 
@@ -64,11 +83,13 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
     def __init__(
         self,
         store: InferenceStore,
+        servings: ServingStore,
         routes: Routes,
         models: ModelsInternalServiceAsyncStub,
         wake: Wake,
     ):
         self._store = store
+        self._servings = servings
         self._routes = routes
         self._models = models
         self._wake = wake
@@ -91,11 +112,16 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         return pb.WantModelResponse()
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
-        """Engines that run the version and were wanted lately; an adapter is just unloaded."""
-        return pb.FindUsesResponse(engine_ids=await self._store.users_of(request.model_version_id))
+        """Engines that run the version and were wanted lately, and servings of it."""
+        version = request.model_version_id
+        # An adapter is just unloaded.
+        return pb.FindUsesResponse(
+            engine_ids=await self._store.users_of(version),
+            serving_models=await self._servings.models_of(version),
+        )
 
 
-def _engine(engine: Engine, view: View, own: Collection[str]) -> pb.Engine:
+def _engine(engine: Engine, view: View, own: Collection[str], now: float) -> pb.Engine:
     status = view.status(engine)
     away = engine.cluster_id not in view.clusters
     return pb.Engine(
@@ -104,7 +130,19 @@ def _engine(engine: Engine, view: View, own: Collection[str]) -> pb.Engine:
         cluster_id=engine.cluster_id,
         phase=clusters_pb2.PHASE_PENDING if away else status.phase or clusters_pb2.PHASE_PENDING,
         adapters=[one.id for one in status.adapters if one.version_id in own and not one.error],
-        message="The cluster is not connected." if away else engine.error or status.message,
+        message="The cluster is not connected." if away else _message(engine, view, now),
         created_at=int(engine.created_at),
         engine=engine.engine,
+        replica=engine.replica,
     )
+
+
+def _message(engine: Engine, view: View, now: float) -> str:
+    """Returns why the engine failed and when it may start again, or what its start waits for."""
+    if engine.failed_at:
+        seconds = math.ceil(engine.retry_at - now)
+        again = f"in {seconds} s" if seconds > 0 else "now"
+        return f"{engine.error}; a request starts it again {again}"
+    status = view.status(engine)
+    is_up = status.phase == clusters_pb2.PHASE_RUNNING
+    return status.message if is_up else status.message or start_of(engine, view)

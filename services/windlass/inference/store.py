@@ -10,7 +10,14 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
-from windlass.inference.domain import IN_USE_SECONDS, RUNNING, Engine, Rows, WantedVersion
+from windlass.inference.domain import (
+    IN_USE_SECONDS,
+    RUNNING,
+    Engine,
+    Rows,
+    Serving,
+    WantedVersion,
+)
 from windlass.inference.planning import EngineChanges
 
 LEASE_SECONDS = 30.0
@@ -32,14 +39,16 @@ engines = sa.Table(
     sa.Column("adapters", JSONB, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("urls_at", sa.Double, nullable=False),
+    sa.Column("replica", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
-    # Whatever two schedulers believe, one engine runs per version.
+    # Whatever two schedulers believe, one engine runs of each number of a version.
     sa.Index(
         "uq_inference_engines_running",
         "version_id",
+        "replica",
         unique=True,
         postgresql_where=sa.text("desired = 'running'"),
     ),
@@ -53,6 +62,18 @@ wants = sa.Table(
     sa.Column("since", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False, server_default=""),
 )
+servings = sa.Table(
+    "inference_servings",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("version_id", sa.Text, nullable=False, index=True),
+    sa.Column("engine_version_id", sa.Text, nullable=False),
+    sa.Column("min_replicas", sa.Integer, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.Column("error", sa.Text, nullable=False, server_default=""),
+)
 # One row: who plans now.
 schedulers = sa.Table(
     "inference_schedulers",
@@ -61,7 +82,7 @@ schedulers = sa.Table(
     *lease_columns(),
 )
 # One clock for all replicas.
-_CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
 
 def _to_engine(row: Any) -> Engine:
@@ -74,6 +95,21 @@ def _values(engine: Engine) -> dict[str, Any]:
     return values | {"adapters": list(engine.adapters)}
 
 
+def _same(serving: Serving) -> tuple[sa.ColumnElement[bool], ...]:
+    """The row of a serving, unless it was set anew."""
+    return (
+        servings.c.project_id == serving.project_id,
+        servings.c.model == serving.model,
+        servings.c.updated_at == serving.updated_at,
+    )
+
+
+def _complaint(want: WantedVersion) -> sa.Update:
+    if want.serving is not None:
+        return servings.update().where(*_same(want.serving))
+    return wants.update().where(wants.c.version_id == want.version_id)
+
+
 class InferenceStore:
     """Engines and wants."""
 
@@ -82,13 +118,16 @@ class InferenceStore:
         self._quotas = quotas
         # Whether there is no engine, and none is wanted.
         self.is_empty = no_rows(
-            database, engines.c.id.is_not(None), wants.c.version_id.is_not(None)
+            database,
+            engines.c.id.is_not(None),
+            wants.c.version_id.is_not(None),
+            servings.c.model.is_not(None),
         )
 
     async def want(self, version_id: str, engine_version_id: str) -> None:
         """Notes that a version is used now."""
         statement = insert(wants).values(
-            version_id=version_id, engine_version_id=engine_version_id, used_at=_CLOCK, since=_CLOCK
+            version_id=version_id, engine_version_id=engine_version_id, used_at=CLOCK, since=CLOCK
         )
         statement = statement.on_conflict_do_update(
             index_elements=["version_id"], set_={"used_at": statement.excluded.used_at}
@@ -99,15 +138,24 @@ class InferenceStore:
     async def rows(self) -> Rows:
         """Everything, with the time."""
         async with self._database.autocommit() as connection:
-            now = (await connection.execute(sa.select(_CLOCK))).scalar_one()
+            now = (await connection.execute(sa.select(CLOCK))).scalar_one()
             found = await connection.execute(engines.select().order_by(engines.c.created_at))
             engine_rows = [_to_engine(row) for row in found]
             want_rows = [
-                WantedVersion(**{name: getattr(row, name) for name in WantedVersion.__slots__})
-                for row in await connection.execute(wants.select())
+                WantedVersion(**row)
+                for row in (await connection.execute(wants.select())).mappings()
+            ]
+            serving_rows = [
+                Serving(**row) for row in (await connection.execute(servings.select())).mappings()
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
-        return Rows(now=now, engines=engine_rows, wants=want_rows, quotas=quotas)
+        return Rows(
+            now=now,
+            engines=engine_rows,
+            wants=want_rows,
+            servings=serving_rows,
+            quotas=quotas,
+        )
 
     @asynccontextmanager
     async def planning(self) -> AsyncIterator[bool]:
@@ -134,9 +182,10 @@ class InferenceStore:
                     wants.c.version_id == want.version_id, wants.c.used_at == want.used_at
                 )
                 await connection.execute(wants.delete().where(same))
+            for serving in plan.ended:
+                await connection.execute(servings.delete().where(*_same(serving)))
             for want, error in plan.errors:
-                mine = wants.c.version_id == want.version_id
-                await connection.execute(wants.update().where(mine).values(error=error))
+                await connection.execute(_complaint(want).values(error=error))
             for old, new in plan.updates:
                 await connection.execute(
                     engines.update()
@@ -165,7 +214,7 @@ class InferenceStore:
         """Engines that run this version and were wanted within the last minute."""
         recent = sa.exists().where(
             wants.c.engine_version_id == engines.c.version_id,
-            wants.c.used_at > _CLOCK - IN_USE_SECONDS,
+            wants.c.used_at > CLOCK - IN_USE_SECONDS,
         )
         query = sa.select(engines.c.id).where(
             engines.c.version_id == version_id, engines.c.desired == RUNNING, recent

@@ -7,7 +7,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.objects import ObjectStore
 from windlass.inference.domain import DELETED, Engine, Name, View
-from windlass.inference.world import OWNER
+from windlass.inference.observed_state import OWNER
 
 
 class Workloads:

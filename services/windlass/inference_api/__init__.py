@@ -2,4 +2,6 @@
 
 The built-in engine decodes them; the gateway checks them where no engine runs yet, and
 /openapi.json describes them.
+
+May import the kernel alone.
 """

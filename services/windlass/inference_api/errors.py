@@ -54,7 +54,7 @@ def unknown_parameter(name: str) -> ApiError:
 def model_not_found(name: str) -> ApiError:
     """A 404 in OpenAI's words."""
     return ApiError(
-        f"The model `{name}` does not exist",
+        f"The model `{name}` does not exist.",
         status=HTTPStatus.NOT_FOUND,
         param="model",
         code="model_not_found",
@@ -85,7 +85,7 @@ def too_long(prompt: int, completion: int, *, limit: int, param: str) -> ApiErro
 def overloaded() -> ApiError:
     """A 503 when the waiting line is full; clients of OpenAI retry it."""
     return ApiError(
-        "The engine is overloaded; try again later",
+        "The engine is overloaded. Try again later.",
         status=HTTPStatus.SERVICE_UNAVAILABLE,
         code="engine_overloaded",
     )

@@ -8,7 +8,7 @@ Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
 class TextFormat(Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
-    """Anything."""
+    """Text of any form."""
 
 
 class JsonObjectFormat(Struct, tag_field="type", tag="json_object", forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ class Function(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
     strict: bool | None = None
 
     def told(self) -> dict[str, Any]:
-        """As a template tells the model of it, and as training does: without `strict`."""
+        """Returns the tool as templates and training show it to the model: without `strict`."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         fields.pop("strict", None)
         return {"type": "function", "function": fields}

@@ -25,7 +25,7 @@ from windlass.jobs.creation.input_files import InputFiles
 from windlass.jobs.domain.job import TERMINAL
 from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.liveness import LivenessSweeper, LostAfter
-from windlass.jobs.effects.statuses import StatusFollower
+from windlass.jobs.effects.statuses import JobStatuses
 from windlass.jobs.scheduler import JobScheduler
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.decisions import DecisionStore
@@ -49,6 +49,12 @@ from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs.transport.agent_service import JobsAgentServicer
 from windlass.jobs.transport.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.transport.stream_quota import EventStreams
+from windlass.jobs.webhooks.addresses import AddressRules
+from windlass.jobs.webhooks.deliveries import Deliveries
+from windlass.jobs.webhooks.receivers import Receivers
+from windlass.jobs.webhooks.service import WebhooksServicer
+from windlass.jobs.webhooks.store import WebhookStore
+from windlass.workload_statuses import StatusFollower
 
 
 async def build(app: App) -> None:
@@ -95,7 +101,9 @@ async def build(app: App) -> None:
     # Twice, so that an agent that drains to the last second is still heard.
     grace_ms = int(2000 * app.settings.jobs.drain_seconds)
     explanations = Explanations(app.database, quotas, DecisionStore(app.database), capacity)
-    streams = EventStreams(app.database, quotas)
+    streams = EventStreams(app.database, quotas, app.wake)
+    app.background("jobs streams", streams.run)
+    app.on_stop(streams.close)
     jobs = JobsServicer(
         store, history, logs, admission, explanations, capacity, streams, grace_ms=grace_ms
     )
@@ -103,7 +111,8 @@ async def build(app: App) -> None:
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
     app.exposition.sample("jobs", JobCounts(app.database).take)
-    _loops(app, store, artifacts, input_files, capacity)
+    deliveries = _webhooks(app, store)
+    _loops(app, store, artifacts, input_files, capacity, deliveries)
 
 
 def _grading(app: App) -> Grading:
@@ -113,8 +122,31 @@ def _grading(app: App) -> Grading:
         return Grading(None)
 
 
+def _webhooks(app: App, store: JobStore) -> Deliveries:
+    settings = app.settings.webhooks
+    rules = AddressRules(settings.allowed_networks, allow_http=settings.allow_http)
+    webhooks = WebhookStore(app.database, app.keyring.envelope("webhooks' secrets"))
+    receivers = Receivers(rules)
+    app.on_stop(receivers.close)
+    servicer = WebhooksServicer(webhooks, rules, receivers)
+    app.serve(servicer, rpc.add_WebhooksServiceServicer_to_server)
+    return Deliveries(
+        app.database,
+        store,
+        webhooks,
+        receivers,
+        app.clients.stub(UsersInternalServiceStub),
+        retry_seconds=settings.retry_seconds,
+    )
+
+
 def _loops(
-    app: App, store: JobStore, artifacts: ArtifactStore, files: InputFiles, capacity: Capacity
+    app: App,
+    store: JobStore,
+    artifacts: ArtifactStore,
+    files: InputFiles,
+    capacity: Capacity,
+    deliveries: Deliveries,
 ) -> None:
     most = app.settings.jobs.max_attempts
     clusters = app.clients.stub(ClustersInternalServiceStub)
@@ -142,7 +174,10 @@ def _loops(
     scheduler = JobScheduler(app.database, store, files, capacity, placement, sweeper)
     alive = job_rows.c.state < sa.literal_column(f"{min(TERMINAL):d}")
     resting = no_rows(app.database, alive, sa.and_(outbox.c.id > 0, sa.literal_column("NOT done")))
-    app.background("jobs statuses", StatusFollower(store, clusters, max_attempts=most).run)
+    app.background("jobs webhooks", partial(deliveries.run, app.wake))
+    statuses = StatusFollower("jobs", clusters, JobStatuses(store, max_attempts=most).apply)
+    app.background("jobs statuses", statuses.follower.run)
+    app.add_check("jobs.statuses", statuses.follower.check)
     for name, once, topic, poll_seconds in (
         ("jobs validating", scheduler.validate, WAKE_VALIDATING, 2.0),
         ("jobs placement", scheduler.place, WAKE_PLACEMENT, 1.0),

@@ -2,4 +2,6 @@
 
 The gateway and the jobs service decode the same bytes by this one type, of which /openapi.json is
 made as well.
+
+May import backends, datasets and the kernel; no service.
 """

@@ -56,7 +56,7 @@ class Extension(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `document` is a backend's whole configuration, and leaves nothing for others to say.
     """
 
-    # Whoever chooses the method says which there are.
+    # Checked where the method is chosen, in a sentence that lists them.
     method: (
         Annotated[str, Meta(max_length=64, extra_json_schema={"enum": [*OURS, *ALGORITHMS]})] | None
     ) = None

@@ -36,7 +36,7 @@ class ReinforcementMethod(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Method of training."""
 
-    # Whoever chooses the method says which there are.
+    # Checked where the method is chosen, in a sentence that lists them.
     type: Annotated[str, Meta(max_length=64, extra_json_schema={"enum": list(OPENAI)})]
     supervised: SupervisedMethod | None = None
     dpo: DpoMethod | None = None
@@ -52,7 +52,7 @@ class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def hyperparameters(self) -> Hyperparameters | None:
-        """Those of the type."""
+        """The hyperparameters of the chosen type."""
         chosen = getattr(self, self.type) if self.type in OPENAI else None
         given: Hyperparameters | None = chosen.hyperparameters if chosen is not None else None
         return given

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class UnsentFiles(Struct, frozen=True, kw_only=True):
-    """What is known of files that are not uploaded yet; None for what is not."""
+    """Facts of files that are not uploaded yet, None while unknown."""
 
     training_format: Format | None = None
     training_examples: Examples | None = None
@@ -24,7 +24,7 @@ class UnsentFiles(Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is known, by name."""
+        """Returns what is known, by name."""
         found = ((name, getattr(self, name)) for name in UnsentFiles.__struct_fields__)
         return {name: value for name, value in found if value is not None}
 

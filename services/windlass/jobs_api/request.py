@@ -15,6 +15,7 @@ from windlass.jobs_api.evaluation import PRINTABLE, AskedEvaluation, FileId
 from windlass.jobs_api.extension import CheckedExtension, Extension
 from windlass.jobs_api.integrations import Integration, kind_of
 from windlass.jobs_api.methods import Hyperparameters, Method
+from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 # A python grader brings its source.
 GRADER_BYTES = 512 * 1024
@@ -25,7 +26,7 @@ LONG = 64 * 1024
 GRADER = "method.reinforcement.grader"
 EVALUATION = "windlass.evaluation"
 
-ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=MODEL_NAME_LENGTH, pattern=PRINTABLE)]
 # Safe in a name and in a path.
 Suffix = Annotated[str, Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 MetadataKey = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -90,7 +91,7 @@ class CreateJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def given_hyperparameters(self) -> Hyperparameters | None:
-        """Those of the method, wherever they are given."""
+        """The hyperparameters of the method, wherever they are given."""
         return (self.method and self.method.hyperparameters) or self.hyperparameters
 
 

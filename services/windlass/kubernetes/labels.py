@@ -1,4 +1,4 @@
-"""Labels and annotations of our objects: whose they are, and which Kueue reads."""
+"""Labels and annotations: of our objects, and those of Kubernetes and Kueue that are read."""
 
 PREFIX = "windlass.dev/"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
@@ -15,5 +15,10 @@ GENERATION = PREFIX + "generation"
 MANAGED_BY = {MANAGER_KEY: "windlass"}
 QUEUE = KUEUE_PREFIX + "queue-name"
 PRIORITY_CLASS = KUEUE_PREFIX + "priority-class"
+# Kubernetes gives each pod of an indexed Job its number, and Kueue a Workload its Job's uid.
+BATCH_PREFIX = "batch.kubernetes.io/"
+COMPLETION_INDEX = BATCH_PREFIX + "job-completion-index"
+JOB_UID = KUEUE_PREFIX + "job-uid"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 # Whose `managedBy` hands an object to federation; also the finalizer of such an object.
 FEDERATION = PREFIX + "federation"

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 # What Kubernetes adds to ours, `-node-0-1023` and a pod's suffix, must fit into a label of 63.
 LONGEST_NAME = 44
+# Of a label of RFC 1123 and a label's value, of dotted ones, and of one with a domain in front.
+LABEL_LENGTH = 63
+SUBDOMAIN_LENGTH = 253
+QUALIFIED_NAME_LENGTH = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -20,7 +24,7 @@ class BadName(ValueError):
 
 
 def object_name(job_id: str, attempt: int) -> str:
-    """Of an attempt's objects: the id in lower case and the attempt, a label of RFC 1035.
+    """Returns the name of an attempt's objects, a label of RFC 1035: the id and the attempt.
 
     Ids that are too long, or do not begin with a letter, keep a digest of themselves instead.
     """
@@ -37,7 +41,7 @@ def is_dns_label(value: str) -> bool:
     return _LABEL.fullmatch(value) is not None
 
 
-def is_dns_subdomain(value: str, *, longest: int = 253) -> bool:
+def is_dns_subdomain(value: str, *, longest: int = SUBDOMAIN_LENGTH) -> bool:
     """Returns True if it is dotted labels of RFC 1123, as queues have it."""
     return len(value) <= longest and _SUBDOMAIN.fullmatch(value) is not None
 

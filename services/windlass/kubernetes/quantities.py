@@ -20,7 +20,7 @@ _DECIMAL = {
 
 @lru_cache(maxsize=4096)
 def quantity(text: str) -> Fraction:
-    """Its exact value; raises ValueError for what Kubernetes would not take either."""
+    """Returns the exact value of a quantity; raises ValueError for what Kubernetes would refuse."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -31,17 +31,17 @@ def quantity(text: str) -> Fraction:
 
 
 def units(value: str | int | None) -> int:
-    """In whole units, rounded up; what is absent or no quantity is 0."""
+    """Returns a quantity in whole units, rounded up; what is absent or no quantity is 0."""
     return _scaled(value, 1)
 
 
 def millis(value: str | int | None) -> int:
-    """In thousandths, rounded up; what is absent or no quantity is 0."""
+    """Returns a quantity in thousandths, rounded up; what is absent or no quantity is 0."""
     return _scaled(value, 1000)
 
 
 def amount(resource: str, value: str | int | None) -> int:
-    """As the contract counts a resource: `cpu` in thousandths, the rest in units."""
+    """Returns an amount as the contract counts it: `cpu` in thousandths, the rest in units."""
     return millis(value) if resource == "cpu" else units(value)
 
 

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import msgspec
 
+from windlass.maintenance.progress import SILENT, ProgressReporter
+
 MANIFEST = "manifest.json"
 FORMAT = 1
 _PIECE = 2**20
@@ -34,7 +36,7 @@ class BackupPart:
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """What a backup holds, and what it was made of."""
+    """Contents of a backup, and what it was made of."""
 
     release: str
     created_at: str
@@ -50,14 +52,15 @@ class BackupManifest:
 class BackupWriter:
     """A backup that is being written."""
 
-    def __init__(self, tar: tarfile.TarFile):
+    def __init__(self, tar: tarfile.TarFile, progress: ProgressReporter):
         self._tar = tar
+        self._progress = progress
         self.members: dict[str, BackupPart] = {}
 
     def add(self, name: str, path: Path) -> None:
         """Adds a file under a name."""
         with path.open("rb") as source:
-            reader = _Digesting(source)
+            reader = _Digesting(source, self._progress)
             entry = _entry(name, os.fstat(source.fileno()).st_size)
             self._tar.addfile(entry, reader)
         self.members[name] = BackupPart(entry.size, reader.digest.hexdigest())
@@ -75,7 +78,7 @@ class BackupWriter:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[BackupWriter]:
+def writing(path: Path, progress: ProgressReporter = SILENT) -> Iterator[BackupWriter]:
     """Writes a backup to `path` (mode 0600), whole or not at all; an existing file is refused."""
     if path.exists():
         raise BackupError(f"{path} exists already.")
@@ -84,7 +87,7 @@ def writing(path: Path) -> Iterator[BackupWriter]:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                yield BackupWriter(tar)
+                yield BackupWriter(tar, progress)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
@@ -92,7 +95,7 @@ def writing(path: Path) -> Iterator[BackupWriter]:
         temporary.unlink(missing_ok=True)
 
 
-def verified(path: Path) -> BackupManifest:
+def verified(path: Path, progress: ProgressReporter = SILENT) -> BackupManifest:
     """Reads a whole backup and returns its manifest; raises BackupError for a damaged one."""
     found: dict[str, BackupPart] = {}
     manifest: BackupManifest | None = None
@@ -103,25 +106,32 @@ def verified(path: Path) -> BackupManifest:
                 is_plain = entry.isreg() and not entry.issparse()
                 source = tar.extractfile(entry) if is_plain else None
                 if source is None or manifest is not None or entry.name in found:
-                    raise BackupError(f"{path} is no backup of Windlass: {entry.name!r} in it.")
+                    raise BackupError(f"{path} is not a backup of Windlass: {entry.name!r} in it.")
                 if entry.name == MANIFEST:
                     manifest = _parsed(source.read(_MANIFEST_BYTES))
                     continue
                 digest = hashlib.sha256()
                 while piece := source.read(_PIECE):
                     digest.update(piece)
+                    progress.advance(len(piece))
                 found[entry.name] = BackupPart(entry.size, digest.hexdigest())
     except (tarfile.TarError, EOFError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise BackupError(f"{path} is no backup of Windlass, or is damaged: {error}.") from error
+        raise BackupError(
+            f"{path} is not a backup of Windlass, or is damaged: {error}. Use another copy."
+        ) from error
     if manifest is None:
-        raise BackupError(f"{path} is not whole: its end is missing.")
+        raise BackupError(f"{path} is damaged: its end is missing. Use another copy.")
     for name in sorted({*found, *manifest.members}):
         if found.get(name) != manifest.members.get(name):
-            raise BackupError(f"{path} is damaged: {name} is not what was backed up.")
+            raise BackupError(
+                f"{path} is damaged: {name} is not what was backed up. Use another copy."
+            )
     return manifest
 
 
-def extract(path: Path, folder: Path, names: Mapping[str, Path]) -> None:
+def extract(
+    path: Path, folder: Path, names: Mapping[str, Path], progress: ProgressReporter = SILENT
+) -> None:
     """Writes members to paths in a folder, files of mode 0600 in folders of mode 0700."""
     with tarfile.open(path, mode="r:") as tar:
         for entry in tar:
@@ -133,6 +143,7 @@ def extract(path: Path, folder: Path, names: Mapping[str, Path]) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 while piece := source.read(_PIECE):
                     file.write(piece)
+                    progress.advance(len(piece))
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -140,14 +151,16 @@ def extract(path: Path, folder: Path, names: Mapping[str, Path]) -> None:
 class _Digesting:
     """A file that counts into a digest what is read of it."""
 
-    def __init__(self, source: IO[bytes]):
+    def __init__(self, source: IO[bytes], progress: ProgressReporter):
         self._source = source
+        self._progress = progress
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         """Reads as the file does."""
         piece = self._source.read(size)
         self.digest.update(piece)
+        self._progress.advance(len(piece))
         return piece
 
 

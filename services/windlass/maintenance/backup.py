@@ -2,7 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +14,7 @@ from windlass.core.keyring import sealing_key
 from windlass.embedded_postgres import dump
 from windlass.maintenance.archive import BackupManifest, writing
 from windlass.maintenance.database import database_status
+from windlass.maintenance.progress import SILENT, ProgressReporter
 
 DATABASE = "database.dump"
 KEYS = "keys/"
@@ -21,7 +23,13 @@ OWNER_KEY = "owner.key"
 
 
 async def back_up(
-    settings: Settings, url: str, path: Path, *, keys: bool = True, files: bool = False
+    settings: Settings,
+    url: str,
+    path: Path,
+    *,
+    keys: bool = True,
+    files: bool = False,
+    progress: ProgressReporter = SILENT,
 ) -> BackupManifest:
     """Writes a backup to `path`, mode 0600, whole or not at all; a server may be running.
 
@@ -32,14 +40,17 @@ async def back_up(
     database = Database(url, pool_size=2)
     try:
         sealed_by = await sealing_key(database) if not status.schema.problem() else ""
-        with writing(path) as writer:
+        with writing(path, progress) as writer:
             # The database first: files that come meanwhile are only too many.
+            progress.say("dumping the database")
             await dump(url, temporary)
+            stored = list(stored_files(settings)) if files else []
+            progress.say(f"writing {path.name}", _size([temporary, *(file for _, file in stored)]))
             writer.add(DATABASE, temporary)
             temporary.unlink()
             for name, source in _keys(settings, keys):
                 writer.add(name, source)
-            for name, source in stored_files(settings) if files else ():
+            for name, source in stored:
                 writer.add_if_there(name, source)
             manifest = BackupManifest(
                 release=version("windlass"),
@@ -55,6 +66,14 @@ async def back_up(
         temporary.unlink(missing_ok=True)
         await database.close()
     return manifest
+
+
+def _size(paths: Iterable[Path]) -> int:
+    total = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def _keys(settings: Settings, wanted: bool) -> Iterator[tuple[str, Path]]:
@@ -84,7 +103,7 @@ def _unless_gone(error: OSError) -> None:
 
 
 def _left_out(settings: Settings, keys: bool, files: bool) -> Iterator[str]:
-    """What a restore needs beside the backup."""
+    """Yields what a restore needs beside the backup."""
     master, objects = settings.master_key, settings.objects
     if master.vault.address:
         yield f"the master key, which is in Vault: {master.vault.mount}/{master.vault.key}"

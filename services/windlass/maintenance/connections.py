@@ -1,6 +1,7 @@
 """Tries what a server connects to: its database, its keys and its object store."""
 
 import time
+from importlib.metadata import version
 
 import sqlalchemy as sa
 
@@ -15,11 +16,16 @@ from windlass.maintenance.diagnosis import CheckResult, fail, guarded, ok, warn
 
 _CLOCK_SECONDS = 2.0
 _CONNECTIONS_SHARE = 0.8
+# The doctor works while no service runs that could be asked.
+_AGENTS = sa.text(
+    "SELECT name, agent_version FROM clusters_clusters WHERE agent_version != ''"
+    " AND last_seen_at > now() - interval '1 day' ORDER BY name"
+)
 _BACKUP = "Put it back from a backup, or set master_key."
 
 
 async def check_connections(settings: Settings) -> list[CheckResult]:
-    """The database with its schema, clock and keys, and the object store."""
+    """The database with its schema, clock, keys and agents, and the object store."""
     found = await _database(settings)
     return [*found, await guarded("store", lambda: _store(settings))]
 
@@ -55,6 +61,7 @@ async def _of(settings: Settings, url: str) -> list[CheckResult]:
     try:
         found.append(await guarded("clock", lambda: _clock(database)))
         found.append(await _keys(settings, database))
+        found.append(await guarded("agents", lambda: _agents(database)))
     finally:
         await database.close()
     return found
@@ -78,6 +85,19 @@ async def _keys(settings: Settings, database: Database) -> CheckResult:
     except KeyringError as error:
         return fail("keys", str(error), _BACKUP)
     return ok("keys", f"The master key {name} opens this database." if name else "None yet.")
+
+
+async def _agents(database: Database) -> CheckResult:
+    async with database.autocommit() as connection:
+        rows = (await connection.execute(_AGENTS)).all()
+    if not rows:
+        return ok("agents", "None has connected in the last day.")
+    ours = version("windlass")
+    others = [f"{row.name} is {row.agent_version}" for row in rows if row.agent_version != ours]
+    if not others:
+        return ok("agents", f"{len(rows)} connected in the last day, each of release {ours}.")
+    text = f"This server is {ours}; {', '.join(others)}."
+    return warn("agents", text, "Upgrade the server first, then its agents, release by release.")
 
 
 async def _store(settings: Settings) -> CheckResult:

@@ -1,4 +1,4 @@
-"""What the doctor finds: a line for each part, and what to do about it."""
+"""Findings of the doctor: a line for each part, and what to do about it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from windlass.confinement import NoConfinement, confinement
 from windlass.core.app import runtime_dir
 from windlass.core.config import Settings
 from windlass.maintenance.diagnosis import CheckResult, fail, ok, warn
-from windlass_agent.machine import look
+from windlass_agent.machine import Device, look, nvidia
 
 _DAYS = 21
 _DISK_BYTES = 5 * 10**9
@@ -22,7 +22,7 @@ _INSTALL = "Install bubblewrap and util-linux, and allow user namespaces."
 
 
 def check_machine(settings: Settings) -> list[CheckResult]:
-    """One line or more for each part of this machine that a server needs."""
+    """Checks each part of this machine that a server needs; returns a line or more for each."""
     found = [*_certificates(settings), _disk(settings.data_dir), _memory()]
     found += [_sockets(settings), *_ports(settings)]
     if settings.agent.enabled:
@@ -125,5 +125,18 @@ def _walls(settings: Settings) -> CheckResult:
 
 def _gpus(settings: Settings) -> CheckResult:
     devices = look(settings.agent.gpus).devices
-    names = ", ".join(f"{one.product} ({one.memory_bytes / 1e9:.0f} GB)" for one in devices)
-    return ok("gpus", f"{len(devices)}: {names}." if devices else "None; work runs on the CPUs.")
+    if unseen := [one.id for one in devices if not _is_seen(one)]:
+        said = f"No driver shows {', '.join(unseen)} of agent.gpus."
+        return warn("gpus", said, "Name others (`nvidia-smi -L` lists them), or install a driver.")
+    if devices:
+        names = ", ".join(f"{one.product} ({one.memory_bytes / 1e9:.0f} GB)" for one in devices)
+        return ok("gpus", f"{len(devices)}: {names}.")
+    if settings.agent.gpus is None and (there := len(nvidia.minors(nvidia.DRIVER))):
+        said = f"The NVIDIA driver has {there}, and nvidia-smi shows none."
+        return warn("gpus", said, "See what `nvidia-smi` says; CUDA_VISIBLE_DEVICES may hide them.")
+    return ok("gpus", "None; work runs on the CPUs.")
+
+
+def _is_seen(device: Device) -> bool:
+    # Of a part of a GPU nothing is known but its id.
+    return bool(device.product) or device.id.startswith("MIG-")

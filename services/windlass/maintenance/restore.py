@@ -16,6 +16,7 @@ from windlass.embedded_postgres import restore as restore_database
 from windlass.maintenance.archive import BackupError, BackupManifest, extract, verified
 from windlass.maintenance.backup import DATABASE, FILES, KEYS, OWNER_KEY
 from windlass.maintenance.database import make_data_folder, open_database
+from windlass.maintenance.progress import SILENT, ProgressReporter
 from windlass.migrations import revisions
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -23,7 +24,7 @@ _CONTENT = Path("objects/content")
 
 
 async def restore(
-    settings: Settings, path: Path, *, replace: bool = False
+    settings: Settings, path: Path, *, replace: bool = False, progress: ProgressReporter = SILENT
 ) -> tuple[BackupManifest, str]:
     """Restores a backup, and returns its manifest and what is still missing, if anything.
 
@@ -31,7 +32,8 @@ async def restore(
     the new ones. Raises BackupError, PostgresError, DatabaseUnavailable or OSError, and then the
     target is as it was.
     """
-    manifest = verified(path)
+    progress.say(f"checking {path.name}", path.stat().st_size)
+    manifest = verified(path, progress)
     names = {name: place(name) for name in manifest.members}
     if manifest.schema and manifest.schema not in revisions():
         raise BackupError(
@@ -42,8 +44,11 @@ async def restore(
     staging = settings.data_dir / f".restore-{secrets.token_hex(4)}"
     staging.mkdir(mode=0o700)
     try:
+        progress.say("opening the database")
         async with open_database(settings, attach=False, make=True) as url:
-            extract(path, staging, names)
+            progress.say(f"unpacking {path.name}", path.stat().st_size)
+            extract(path, staging, names, progress)
+            progress.say("restoring the database")
             with _placed(staging, settings.data_dir, replace=replace):
                 await restore_database(url, staging / DATABASE, replace=replace)
             return manifest, await _missing(settings, url) if manifest.master_key else ""
@@ -75,7 +80,10 @@ def _placed(staging: Path, data: Path, *, replace: bool) -> Iterator[None]:
     moves = [pair for pair in pairs if not _same(*pair)]
     taken = [target for _, target in moves if _holds(target)]
     if taken and not replace:
-        raise BackupError(f"{', '.join(map(str, taken))} exists already, and is another.")
+        raise BackupError(
+            f"{', '.join(map(str, taken))} exists already, and differs from the backup's. Restore "
+            "into another data folder, or replace what is there with --replace."
+        )
     undo: list[Callable[[], object]] = []
     try:
         for source, target in moves:
@@ -109,7 +117,7 @@ def _holds(target: Path) -> bool:
 
 
 async def _missing(settings: Settings, url: str) -> str:
-    """What keeps the restored secrets from being opened; empty where nothing does."""
+    """Returns why the restored secrets cannot be opened; empty where they can."""
     database = Database(url, pool_size=2)
     try:
         await check_master_key(settings, database)

@@ -2,6 +2,8 @@
 
 A process exposes the files that it imports, so that each kind shows what it does. Names keep the
 conventions of Prometheus. No label has a value that a tenant chooses: each is one of few.
+
+May import nothing else of Windlass.
 """
 
 from prometheus_client import disable_created_metrics

@@ -12,10 +12,17 @@ CLOSED = Counter(
 )
 REQUESTS = Counter("windlass_http_requests_total", "HTTP requests, by outcome.", ["area", "status"])
 SECONDS = Histogram(
-    "windlass_http_seconds",
+    "windlass_http_request_duration_seconds",
     "Time to answer an HTTP request, whole streams included.",
     ["area"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
+)
+UNCHECKED = Gauge(
+    "windlass_keys_unchecked",
+    "1 while API keys that are known are accepted for inference though nobody can check them.",
+)
+UNCHECKED_REQUESTS = Counter(
+    "windlass_keys_unchecked_requests_total", "Inference requests by keys that nobody could check."
 )
 FIRST_TOKEN_SECONDS = UnlockedHistogram(
     "windlass_inference_first_token_seconds",

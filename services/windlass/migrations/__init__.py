@@ -2,6 +2,8 @@
 
 Revisions expand first and contract a release later, so that two versions of
 the server can run at once. A released revision is never edited.
+
+May import the kernel; `tables` loads each service's tables by name.
 """
 
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ class SchemaState:
     is_known: bool
 
     def problem(self) -> str:
-        """What keeps this code from working with the schema; empty where nothing does."""
+        """Returns why this code cannot work with the schema; empty where it can."""
         if not self.is_known:
             return (
                 f"The database's schema is at revision {self.current}, which this release does "

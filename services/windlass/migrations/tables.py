@@ -11,6 +11,7 @@ STORES = (
     "windlass.files.store",
     "windlass.models.store",
     "windlass.jobs.storage.store",
+    "windlass.jobs.transport.stream_quota",
     "windlass.clusters.storage.clusters",
     "windlass.inference.store",
     "windlass.usage.store",

@@ -2,9 +2,11 @@
 
 Loaders pass most keys of JSON files on to constructors, and some open a string as a file.
 See docs/adr/0027-model-documents-by-allow-list.md.
+
+May import nothing else of Windlass, neither transformers nor torch.
 """
 
-from windlass.modelfiles.architectures import known_types
+from windlass.modelfiles.architectures import known_types, unknown_type
 from windlass.modelfiles.chat_templates import (
     CHAT_TEMPLATE,
     chat_template,
@@ -43,4 +45,5 @@ __all__ = [
     "is_weights",
     "known_types",
     "misfits",
+    "unknown_type",
 ]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 CHAT_TEMPLATE = "chat_template.jinja"
 _FOLDER = Path(__file__).with_name("chat_templates")
 NAMED = tuple(sorted(path.stem for path in _FOLDER.glob("*.jinja")))
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 # Words that stand for one token each, where a tokenizer was made for them.
 _MARK = re.compile(r"<\|\w+\|>|<(?:start|end)_of_turn>|\[/?INST\]")
 # Those that end an answer, which has to be where an engine stops.
@@ -122,12 +122,12 @@ def _decoded(files: Mapping[str, Path], name: str, kind: type[T]) -> T:
 
 
 def _text(path: Path) -> str:
-    if path.stat().st_size > _MOST_BYTES:
-        raise RefusedDocument(f"{path} is too large for a chat template.")
+    if path.stat().st_size > _MAX_BYTES:
+        raise RefusedDocument(f"{path} must have at most {_MAX_BYTES} bytes, as a chat template.")
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
-        raise RefusedDocument(f"{path} is no text, so no chat template.") from error
+        raise RefusedDocument(f"{path} must be text in UTF-8, as a chat template is.") from error
     if "messages" not in text:
-        raise RefusedDocument(f"{path} is no chat template: it never mentions `messages`.")
+        raise RefusedDocument(f"{path} must use `messages`, as a chat template does.")
     return text

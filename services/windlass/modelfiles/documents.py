@@ -13,7 +13,7 @@ from windlass.modelfiles.refusal import RefusedDocument
 
 _MAX_BYTES = 32 * 2**20
 # Of a file that is read whole: vocabularies of 260,000 tokens take 33 MB.
-MOST_BYTES = 96 * 2**20
+MAX_TOKENIZER_BYTES = 96 * 2**20
 _TOKENIZER = re.compile(r"tokenizer(\..*)?\.json")
 _VERSIONED = re.compile(r"tokenizer\.[0-9]+(\.[0-9]+)*\.json")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -45,9 +45,9 @@ def is_document(path: str) -> bool:
     )
 
 
-def most_bytes(path: str) -> int:
+def max_bytes(path: str) -> int:
     """The largest size of a document, in bytes."""
-    return MOST_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
+    return MAX_TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 
 def check_document(

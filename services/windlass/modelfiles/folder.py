@@ -1,9 +1,9 @@
-"""A model folder on the disk of whoever is about to load or send it."""
+"""Checks of a model folder on disk, before it is loaded or sent."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass.modelfiles.documents import check_document, is_document, most_bytes
+from windlass.modelfiles.documents import check_document, is_document, max_bytes
 from windlass.modelfiles.layout import check_model, check_paths, check_sizes
 from windlass.modelfiles.refusal import RefusedDocument
 from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
@@ -12,7 +12,7 @@ _ADAPTER_CONFIG = "adapter_config.json"
 
 
 def check_folder(folder: Path, *, adapter: bool = False) -> None:
-    """Refuses what `check_document` refuses, whoever let it in; raises RefusedDocument.
+    """Refuses what `check_document` refuses, also in a stored folder; raises RefusedDocument.
 
     transformers loads the base that an adapter's configuration names, so that only a folder that
     is read as an `adapter` may have one.
@@ -51,6 +51,6 @@ def _check_documents(files: Mapping[str, Path], *, adapter: bool = False) -> Non
     weights = None if adapter else sum(path.stat().st_size for path in tensors)
     for name, path in sorted(files.items()):
         if is_document(name):
-            if path.stat().st_size > most_bytes(name):
+            if path.stat().st_size > max_bytes(name):
                 raise RefusedDocument(f"{name!r} is too large to be read.")
             check_document(name, path.read_bytes(), known=files.keys(), weights=weights)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from windlass.modelfiles.documents import MOST_BYTES, is_document, most_bytes
+from windlass.modelfiles.documents import MAX_TOKENIZER_BYTES, is_document, max_bytes
 from windlass.modelfiles.refusal import RefusedDocument
 from windlass.modelfiles.weights import is_weights
 
@@ -12,7 +12,7 @@ MAX_FILES = 1000
 # S3 takes at most this much in one PUT.
 MAX_FILE_BYTES = 5 * 2**30
 MAX_TOTAL_BYTES = 2 * 2**40
-_PATH_LENGTH = 512
+PATH_LENGTH = 512
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*")
 _SUFFIXES = frozenset(
     {".safetensors", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".md", ".pdf", ".png"}
@@ -49,7 +49,7 @@ def check_paths(paths: list[str]) -> None:
 def check_path(path: str) -> None:
     """Raises RefusedDocument for a path that could leave its folder on some system."""
     segments = path.split("/")
-    if len(path) > _PATH_LENGTH or len(segments) > 8:
+    if len(path) > PATH_LENGTH or len(segments) > 8:
         raise _refuse(f"The path {path[:80]!r} is too long.", reason="invalid_path")
     if not all(_SEGMENT.fullmatch(segment) for segment in segments):
         raise _refuse(
@@ -71,9 +71,9 @@ def check_model(sizes: Mapping[str, int]) -> None:
     """Raises RefusedDocument unless the files are a complete model of safetensors and data."""
     for path, size in sizes.items():
         _check_kind(path)
-        if PurePosixPath(path).suffix.lower() in _READ_WHOLE and size > MOST_BYTES:
+        if PurePosixPath(path).suffix.lower() in _READ_WHOLE and size > MAX_TOKENIZER_BYTES:
             raise _refuse(f"{path!r} is too large to be read.")
-        if is_document(path) and size > most_bytes(path):
+        if is_document(path) and size > max_bytes(path):
             raise _refuse(f"{path!r} is too large to be read.")
     if "config.json" not in sizes:
         raise _refuse("config.json is missing.", reason="incomplete_model")

@@ -5,6 +5,8 @@ import unicodedata
 from pathlib import Path
 
 ID_LENGTH = 128
+# Of any model, with what training adds to the id of its base.
+MODEL_NAME_LENGTH = 256
 # `:` separates the parts of a fine-tuned model's name, so an import may not use it.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 ID_RULE = (

@@ -15,9 +15,9 @@ _NUMBER_KEY = re.compile(
     r"(.*_)?(size|dim|dims|layers?|heads?|experts?|width|rank|features|channels|embd|inner)"
     r"|[nd]_\w+|num_(?!param)\w+|dim"
 )
-_MOST = 2**20
+_MAX_SIZE = 2**20
 _LAYERS = re.compile(r"(.*_)?layers?")
-_MOST_LAYERS = 2000
+_MAX_LAYERS = 2000
 # Smaller matrices do no harm, whatever the weights are.
 _FREE_ELEMENTS = 2**24
 # Of weights in 4 bits.
@@ -62,10 +62,10 @@ def refuse_declared_sizes(path: str, document: Any, weights: int) -> None:
 
     Its loader would make what is missing, however large.
     """
-    most = max(_FREE_ELEMENTS, weights * _ELEMENTS_A_BYTE)
+    max_elements = max(_FREE_ELEMENTS, weights * _ELEMENTS_A_BYTE)
     for part in _objects(document):
         for key, value in part.items():
-            limit = _MOST_LAYERS if _LAYERS.fullmatch(key) else _MOST
+            limit = _MAX_LAYERS if _LAYERS.fullmatch(key) else _MAX_SIZE
             if _NUMBER_KEY.fullmatch(key) and _is_count(value) and value > limit:
                 raise RefusedDocument(
                     f"{path!r} has {str(value)[:20]} as {key!r}; at most {limit} is possible.",
@@ -73,7 +73,7 @@ def refuse_declared_sizes(path: str, document: Any, weights: int) -> None:
                 )
         for kinds in _MATRICES:
             found = [_first(part, kind) for kind in kinds]
-            if math.prod(value for _, value in found) > most:
+            if math.prod(value for _, value in found) > max_elements:
                 declared = " x ".join(dict.fromkeys(f"{key}={value}" for key, value in found))
                 raise RefusedDocument(
                     f"{path!r} declares {declared}, which is more than the weights of the model "

@@ -16,8 +16,8 @@ PREFIX_BYTES = 8
 # The word that a pointer of Git LFS begins with.
 _LFS = b"version "
 # The format allows 100 MB; a header of 100,000 tensors takes 15.
-_MOST_HEADER_BYTES = 32 * 2**20
-_MOST_DIMENSIONS = 64
+_MAX_HEADER_BYTES = 32 * 2**20
+_MAX_DIMENSIONS = 64
 _METADATA = "__metadata__"
 _BITS = (
     {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
@@ -32,7 +32,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 class _Tensor(msgspec.Struct):
     dtype: str
-    shape: Annotated[list[_Count], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
+    shape: Annotated[list[_Count], msgspec.Meta(max_length=_MAX_DIMENSIONS)]
     data_offsets: tuple[_Count, _Count]
 
 
@@ -56,7 +56,7 @@ def header_bytes(path: str, prefix: bytes, size: int) -> int:
     if prefix.startswith(_LFS):
         raise _damaged(path, "it is a pointer of Git LFS, and not the weights")
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
-    if length > _MOST_HEADER_BYTES:
+    if length > _MAX_HEADER_BYTES:
         raise _damaged(path, "it does not begin with the header of a safetensors file")
     if PREFIX_BYTES + length > size:
         raise _damaged(path, f"it ends after {size:,} bytes, within its header")
@@ -82,7 +82,7 @@ def check_header(path: str, header: bytes, size: int) -> None:
 
 
 def _spans(path: str, entries: dict[str, msgspec.Raw]) -> Iterator[tuple[int, int, str]]:
-    """Where each tensor begins and ends."""
+    """Yields where each tensor begins and ends, and its name."""
     for name, entry in entries.items():
         tensor = _TENSOR.decode(entry)
         first, last = tensor.data_offsets

@@ -1,6 +1,9 @@
 """The files of versions in the object store: where they go in, and whether they are sound."""
 
 import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import FailedPrecondition
@@ -16,10 +19,19 @@ from windlass.models.manifest import (
     has_scoring_head,
     refused,
     tensor_files,
+    type_of,
 )
 
 # Each may take some hundred megabytes while it is read.
 _DOCUMENTS_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A model's kind, as its documents say."""
+
+    task: ModelTask = ModelTask.GENERATION
+    model_type: str = ""
 
 
 class Artifacts:
@@ -49,8 +61,8 @@ class Artifacts:
             for file in manifest.files
         ]
 
-    async def verify_import(self, import_: Import) -> ModelTask:
-        """Compares every file with its promise, reads what could name code; returns the task.
+    async def verify_import(self, import_: Import) -> Inspection:
+        """Compares every file with its promise, reads what could name code.
 
         Raises FailedPrecondition for a file that is missing or differs, InvalidArgument
         for a model that is refused.
@@ -59,22 +71,19 @@ class Artifacts:
             await self._verify(import_.object_prefix + file.path, file)
         return await self.inspect(import_.object_prefix, import_.manifest)
 
-    async def inspect(self, prefix: str, manifest: Manifest) -> ModelTask:
-        """Reads what could name code, and headers of weights; returns the task.
-
-        Raises InvalidArgument.
-        """
-        task = ModelTask.GENERATION
+    async def inspect(self, prefix: str, manifest: Manifest) -> Inspection:
+        """Reads what could name code, and headers of weights; raises InvalidArgument."""
+        found = Inspection()
         for file in documents(manifest):
             async with self._reading:
                 content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
-            if file.path == "config.json" and has_scoring_head(content):
-                task = ModelTask.SCORING
+            if file.path == "config.json":
+                found = _inspected(json.loads(content))
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)
-        return task
+        return found
 
     async def _check_weights(self, key: str, file: ManifestFile) -> None:
         prefix = await self._read(key, end=PREFIX_BYTES)
@@ -100,6 +109,11 @@ class Artifacts:
             ) from error
         if digest != file.sha256:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
+
+
+def _inspected(config: dict[str, Any]) -> Inspection:
+    task = ModelTask.SCORING if has_scoring_head(config) else ModelTask.GENERATION
+    return Inspection(task, type_of(config))
 
 
 def _differs(message: str) -> FailedPrecondition:

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.modelfiles import ID_RULE, is_model_id
+from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 from windlass.models.manifest import Manifest
 
-_TUNED_LENGTH = 512
 _TUNED_NAME = re.compile(r"ft:[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)+")
 
@@ -53,6 +53,8 @@ class Version:
     job_id: str = ""
     is_checkpoint: bool = False
     task: ModelTask = ModelTask.GENERATION
+    # Of config.json; empty where no import looked at it.
+    model_type: str = ""
     # The name of the model that its training began with.
     parent: str = ""
     source: str | None = None
@@ -121,7 +123,7 @@ def import_name(name: str) -> str:
 
 def tuned_name(name: str) -> str:
     """A name that a job may give its model; raises InvalidArgument."""
-    if len(name) > _TUNED_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
+    if len(name) > MODEL_NAME_LENGTH or not _TUNED_NAME.fullmatch(name) or ".." in name:
         raise InvalidArgument("A fine-tuned model's id must begin with 'ft:'.", param="id")
     return name
 

@@ -137,8 +137,8 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             yield pb.ModelsDelta(revision=revision)
             looked_at = 0.0
             while True:
-                woken = await listener.wait(BEAT_SECONDS)
-                if not woken and time.monotonic() - looked_at < LOOK_SECONDS:
+                woken = await listener.wait_for_beat(BEAT_SECONDS)
+                if not woken and time.monotonic() - looked_at < LOOK_SECONDS - BEAT_SECONDS / 2:
                     yield pb.ModelsDelta(revision=revision)
                     continue
                 looked_at = time.monotonic()

@@ -1,14 +1,17 @@
 """Manifests: which files a version has, and which an import may bring."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
+
+# Real ones are shorter.
+TYPE_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """One SHA-256 over all paths, sizes and digests, in hex."""
+        """SHA-256 over all paths, sizes and digests, in hex."""
         lines = (f"{file.path}\0{file.size}\0{file.sha256.hex()}\n" for file in self.files)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -97,7 +100,15 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
         modelfiles.check_document(path, content, known=known, weights=weights)
 
 
-def has_scoring_head(config: bytes) -> bool:
+def has_scoring_head(config: dict[str, Any]) -> bool:
     """Returns True if a config.json that passed `check_document` is of a sequence classifier."""
-    architectures = json.loads(config).get("architectures") or ()
+    architectures = config.get("architectures") or ()
     return any(str(name).endswith("ForSequenceClassification") for name in architectures)
+
+
+def type_of(config: dict[str, Any]) -> str:
+    """The `model_type` of such a config.json, as far as it can be stored and shown."""
+    shown = (
+        one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in config["model_type"]
+    )
+    return "".join(islice(shown, TYPE_LENGTH))

@@ -1,5 +1,6 @@
 """Models, manifests and where their files are, as messages."""
 
+from windlass import modelfiles
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.models.domain import Kind, ModelGrant, ModelTask, NameChange, Version
@@ -61,6 +62,7 @@ def model(version: Version) -> pb.Model:
         owned_by=version.organization_id if version.project_id else "windlass",
         task=_TASKS[version.task],
         parent=version.parent,
+        warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
     )
 
 

@@ -17,7 +17,7 @@ class ModelsScheduler:
         self._uses = uses
 
     async def sweep(self) -> bool:
-        """One batch of each; whether there may be more."""
+        """Removes a batch of each; returns True if there may be more."""
         return bool(await self._remove_versions()) | bool(await self._remove_imports())
 
     async def _remove_versions(self) -> int:

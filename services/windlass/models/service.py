@@ -53,6 +53,8 @@ class Uses:
         engines = await self._engines.FindUses(
             inference_pb2.FindUsesRequest(model_version_id=version.id)
         )
+        if engines.serving_models:
+            return "its serving, which `windlass models deactivate` ends"
         running = [(version.project_id, engine_id) for engine_id in engines.engine_ids]
         return described("engine", running, project_id)
 
@@ -128,7 +130,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         import_ = await self._imports.get(principal, request.import_id)
         _importer(import_.is_global)
         if import_.state == "open":
-            task = await self._artifacts.verify_import(import_)
+            found = await self._artifacts.verify_import(import_)
             version = Version(
                 id=import_.version_id,
                 organization_id=import_.organization_id,
@@ -137,7 +139,8 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 kind=Kind.BASE,
                 manifest=import_.manifest,
                 object_prefix=import_.object_prefix,
-                task=task,
+                task=found.task,
+                model_type=found.model_type,
                 created_at=now_seconds(),
             )
             await self._imports.complete(import_, version)
@@ -169,7 +172,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         self, request: pb.ListModelsRequest, context: Any
     ) -> pb.ListModelsResponse:
         """The project's models and the global ones that it does not hide."""
-        size = page_size(request.limit, default=MODELS_PAGE, most=MODELS_PAGE)
+        size = page_size(request.limit, default=MODELS_PAGE, max_limit=MODELS_PAGE)
         found = await self._listing.page(
             current().require_project(),
             after=request.after,
@@ -181,7 +184,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         return pb.ListModelsResponse(models=map(messages.model, page), has_more=more)
 
     async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
-        """One model that the project sees."""
+        """Returns one model that the project sees."""
         return messages.model(await self._known(current().require_project(), request.id))
 
     async def DeleteModel(

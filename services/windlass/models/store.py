@@ -141,7 +141,7 @@ class ModelStore:
         return [found.get(key) for key in wanted]
 
     async def version(self, version_id: str) -> Version:
-        """One version; raises NotFound."""
+        """Returns one version; raises NotFound."""
         async with self._database.autocommit() as connection:
             query = versions.select().where(versions.c.id == version_id)
             row = (await connection.execute(query)).first()
@@ -226,7 +226,7 @@ class ModelStore:
             return [NameChange(*row) for row in await connection.execute(query)]
 
     async def named(self, version_ids: Sequence[str], project_id: str = "") -> list[Version]:
-        """Those of the versions that have a name of their own, or one that a project sees."""
+        """Returns the versions that have a name of their own, or one that a project sees."""
         sees = models.c.project_id.in_(["", project_id]) if project_id else models.c.grant_id == ""
         query = _named().where(versions.c.id.in_(version_ids), ~models.c.deleted, sees)
         async with self._database.autocommit() as connection:

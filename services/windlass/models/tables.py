@@ -24,6 +24,7 @@ versions = sa.Table(
     sa.Column("job_id", sa.Text, nullable=False, server_default=""),
     sa.Column("is_checkpoint", sa.Boolean, nullable=False, server_default="false"),
     sa.Column("task", sa.Text, nullable=False, server_default="generation"),
+    sa.Column("model_type", sa.Text, nullable=False, server_default=""),
     sa.Column("parent", sa.Text, nullable=False, server_default=""),
     sa.Column("source", sa.Text, unique=True),
     sa.Column("state", sa.Text, nullable=False),

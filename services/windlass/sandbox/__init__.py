@@ -1,6 +1,8 @@
 """A tenant's Python, run where it can reach nothing: bubblewrap around an interpreter.
 
 `make_sandbox` tries whether this machine allows it; nothing runs without one.
+
+May import `confinement`, graders and the kernel.
 """
 
 from windlass.sandbox.bubblewrap import Sandbox

@@ -1,7 +1,6 @@
 """The walls: bubblewrap's flags around an interpreter."""
 
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ _HOME = "/python"
 _LIBRARIES = f"{_HOME}/objects"
 _PACKAGES = ("site-packages", "dist-packages")
 _ZONES = "/usr/share/zoneinfo"
+# The kernel ends a program first where memory runs out.
+_EASILY_KILLED = ("choom", "-n", "1000", "--")
 _INSIDE = Path(inside.__file__).read_text()
 
 
@@ -36,7 +37,7 @@ class Sandbox:
         program = [self.program, *self._walls(limits), *flags, *self._command()]
         try:
             return subprocess.Popen(
-                self.account.becoming(*_easily_killed(), *_limited(limits), *program),
+                self.account.becoming(*_EASILY_KILLED, *_limited(limits), *program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -85,14 +86,7 @@ class Sandbox:
 
 def _limited(limits: SandboxLimits) -> list[str]:
     """Sets limits before there are walls, so that every process within has them."""
-    if not shutil.which("prlimit"):
-        return []
     # bwrap itself needs a second process; the program gives up its own when it starts.
     kinds = {name: most for name, most in limits.rlimits().items() if name != "RLIMIT_NPROC"}
     words = [f"--{name.removeprefix('RLIMIT_').lower()}={most}" for name, most in kinds.items()]
     return ["prlimit", *words, "--"]
-
-
-def _easily_killed() -> list[str]:
-    """Has the kernel end a program first where memory runs out."""
-    return ["choom", "-n", "1000", "--"] if shutil.which("choom") else []

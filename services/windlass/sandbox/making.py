@@ -13,6 +13,11 @@ from windlass.sandbox.limits import SandboxLimits
 from windlass.sandbox.program import NotStarted, Program
 
 log = logger("sandbox")
+# The programs that make one, with their packages.
+_PACKAGES = {
+    "bwrap": "bubblewrap",
+    **dict.fromkeys(("prlimit", "choom", "setpriv"), "util-linux"),
+}
 _TRIAL = "def grade(sample, item):\n    return 1.0\n"
 
 
@@ -22,15 +27,17 @@ class NoSandbox(Exception):
 
 def make_sandbox() -> Sandbox:
     """Returns a sandbox in which Python has really run; raises NoSandbox."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise NoSandbox("bubblewrap (bwrap) is not installed")
+    for program, package in _PACKAGES.items():
+        if shutil.which(program) is None:
+            raise NoSandbox(f"{package} ({program}) is not installed")
     try:
         account = _account()
-        sandbox = Sandbox(bwrap, account, find(account))
+        sandbox = Sandbox(shutil.which("bwrap") or "bwrap", account, find(account))
     except Unreadable as error:
         log.warning("sandbox_python_unavailable", error=str(error))
         raise NoSandbox("no Python interpreter can be read by the sandbox's user") from error
+    except OSError as error:
+        raise NoSandbox(str(error)) from error
     trial = Program(sandbox, _TRIAL, SandboxLimits(seconds=30))
     try:
         trial.start()

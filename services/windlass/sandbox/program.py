@@ -69,7 +69,7 @@ class Program:
     def start(self) -> subprocess.Popen[bytes]:
         """Returns the process, a fresh one where there is none fit to be asked; raises NotStarted.
 
-        Whoever died since his last answer did not die of the next question.
+        A process that died since its last answer did not die of the next question.
         """
         process = self._process
         if process and process.poll() is None and self._worked < self._limits.life_seconds:
@@ -92,7 +92,7 @@ class Program:
         return process
 
     def close(self) -> None:
-        """Ends the process, and whoever waits for it; there will be no other."""
+        """Ends the process and the calls that wait for it; no other is started."""
         self._closed = True
         self._stop()
 

@@ -27,7 +27,7 @@ class Programs:
         self._ends: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Ends them, and whoever waits for them."""
+        """Ends the programs and the calls that wait for them."""
         for program in self._programs.values():
             program.close()
 

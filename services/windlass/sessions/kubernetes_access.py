@@ -55,7 +55,7 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
     audit, connections = AccessAudit(queue), ActiveConnections(callers, assignments)
     admission = RequestAdmission(tokens, callers, assignments, audit)
     listener = KubernetesListener(admission, connections, tunnels, audit)
-    app.background("sessions.audit", queue.run)
+    app.background("sessions.audit", queue.shipper.run)
     app.background("sessions.active_connections", connections.run)
     app.background("sessions.kubernetes", lambda: endpoint.run(listener))
 
@@ -88,7 +88,7 @@ class KubernetesEndpoint:
         try:
             while True:
                 await asyncio.sleep(RENEW_SECONDS)
-                # A renewed certificate is for whoever connects from now on.
+                # A renewed certificate is for connections from now on.
                 with suppress(OSError, ssl.SSLError):
                     self._renew()
         finally:

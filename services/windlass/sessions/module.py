@@ -1,11 +1,13 @@
 """Builds the sessions service."""
 
+from collections.abc import Collection
+
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.core.errors import from_rpc
+from windlass.core.errors import AppError, Unauthenticated, from_rpc
 from windlass.metrics.tunnel import CONTROL_STREAMS
 from windlass.sessions.kubernetes_access import build_access
 from windlass.sessions.tunnel.agent_service import SessionsAgentServicer
@@ -35,6 +37,14 @@ def build_tunnels(app: App) -> Tunnels:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
 
+    async def find_ended(credentials: Collection[bytes]) -> dict[bytes, AppError]:
+        request = clusters_pb2.FindEndedCredentialsRequest(digests=credentials)
+        try:
+            answer = await clusters.FindEndedCredentials(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        return {one.digest: Unauthenticated(one.message, reason=one.reason) for one in answer.ended}
+
     store, dials = RouteStore(app.database), PendingDials()
     address = settings.advertise or app.clients.address("sessions")
     replica = Replica(store, app.wake, app.clients, address)
@@ -43,7 +53,8 @@ def build_tunnels(app: App) -> Tunnels:
         per_cluster=settings.max_connections_per_cluster, in_all=settings.max_connections
     )
     tunnels = Tunnels(replica, dials, store, app.wake, limits)
-    agents = SessionsAgentServicer(replica, dials, store, CredentialWatch(app.wake, authenticate))
+    credentials = CredentialWatch(app.wake, authenticate, find_ended)
+    agents = SessionsAgentServicer(replica, dials, store, credentials)
     app.serve(agents, rpc.add_SessionsAgentServiceServicer_to_server)
     app.serve(
         SessionsInternalServicer(tunnels, dials), rpc.add_SessionsInternalServiceServicer_to_server

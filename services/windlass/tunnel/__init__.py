@@ -1,1 +1,4 @@
-"""The tunnel's wire, common to services and agents: byte streams, HTTP/1.1, TLS."""
+"""The tunnel's wire, common to services and agents: byte streams, HTTP/1.1, TLS.
+
+May import the contract and the kernel.
+"""

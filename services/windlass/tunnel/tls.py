@@ -33,10 +33,10 @@ class Inner(Protocol):
         """The connection is gone."""
 
     def pause_writing(self) -> None:
-        """Nothing more should be written."""
+        """Asks the writer to stop: the buffer is full."""
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Asks the writer to go on: there is room again."""
 
 
 class TlsTransport(asyncio.Protocol, asyncio.Transport):
@@ -100,7 +100,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more comes; what has come is told first, unless we have closed."""
+        """Ends the transport; what has come is delivered first, unless we have closed."""
         self._ended = self._lost = True
         self._error = self._error or exc
         if self._timer is not None:
@@ -119,7 +119,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """Lets the protocol write again: the connection has room."""
         if self._connected:
             self._inner.resume_writing()
 

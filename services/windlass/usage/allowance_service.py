@@ -41,5 +41,8 @@ class AllowancesInternalServicer(rpc.AllowancesInternalServiceServicer):
 def _bucket(draw: pb.BucketDraw) -> BucketDraw:
     amounts = (draw.needed, draw.wanted, draw.settled)
     if draw.per_minute < 0 or not all(map(math.isfinite, amounts)) or min(amounts[:2]) < 0:
-        raise InvalidArgument("An allowance is drawn by finite amounts.", param="requests")
+        raise InvalidArgument(
+            "per_minute, needed and wanted must be finite and 0 or more, and settled finite.",
+            param="requests",
+        )
     return BucketDraw(draw.per_minute, *amounts)

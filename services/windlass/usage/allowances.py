@@ -98,7 +98,7 @@ async def _draw_bucket(
 
 
 async def _draw_slots(connection: AsyncConnection, draw: Draw) -> int:
-    # Draws of one project take turns, whoever holds rows already.
+    # Draws of one project take turns, also where no row exists yet.
     lock = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(draw.project_id, 0))
     await connection.execute(sa.select(lock))
     of_others = sa.select(sa.func.coalesce(sa.func.sum(slots.c.held), 0)).where(

@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from windlass.bounds import LATEST
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import Principal
 from windlass.policy import ALL_PROJECTS
@@ -16,8 +17,6 @@ WIDTHS: dict[str, tuple[int, int, int]] = {
     "day": (86400, 7, 31),
 }
 GROUPS = ("project_id", "key_id", "user_id", "model", "kind")
-# A record later than this lies in no bucket that anyone asks for.
-LATEST = 2**53 // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +86,22 @@ def make_query(
     of one kind: what a training learned from is no input of a request, nor its attempt a request.
     """
     if bucket_width and bucket_width not in WIDTHS:
-        raise InvalidArgument("bucket_width is minute, hour or day.", param="bucket_width")
+        raise InvalidArgument(
+            f"bucket_width must be one of {', '.join(WIDTHS)}.", param="bucket_width"
+        )
     width, default, most = WIDTHS[bucket_width or "day"]
     if unknown := set(group_by) - set(GROUPS):
-        raise InvalidArgument(f"Cannot group by {min(unknown)!r}.", param="group_by")
+        raise InvalidArgument(
+            f"group_by cannot be {min(unknown)!r}; it must be of {', '.join(GROUPS)}.",
+            param="group_by",
+        )
     if limit and not 1 <= limit <= most:
         raise InvalidArgument(f"limit must be between 1 and {most}.", param="limit")
     end = end_at or now + 1
     if not 0 < start_at < end <= LATEST:
-        raise InvalidArgument("start_at must be a time before end_at.", param="start_at")
+        raise InvalidArgument(
+            "start_time must be Unix seconds before end_time.", param="start_time"
+        )
     start = _page_start(page) if page else start_at
     wanted = {name: tuple(values) for name, values in (filters or {}).items() if values}
     if not principal.may(ALL_PROJECTS):
@@ -119,5 +125,5 @@ def _page_start(page: str) -> int:
     except (ValueError, binascii.Error):
         start = -1
     if not 0 < start <= LATEST:
-        raise InvalidArgument("page is not one that we gave out.", param="page")
+        raise InvalidArgument("page must be the next_page of an earlier answer.", param="page")
     return start

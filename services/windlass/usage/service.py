@@ -70,9 +70,14 @@ class UsageInternalServicer(rpc.UsageInternalServiceServicer):
 
 def _record(message: pb.UsageRecord) -> UsageRecord:
     if not message.id or not message.organization_id or message.at_ms <= 0:
-        raise InvalidArgument("A record has an id, a time and an organization.", param="records")
+        raise InvalidArgument(
+            "Each record must have an id, an organization_id and a positive at_ms.",
+            param="records",
+        )
     if min(message.input_tokens, message.output_tokens) < 0:
-        raise InvalidArgument("A record counts no negative tokens.", param="records")
+        raise InvalidArgument(
+            "input_tokens and output_tokens of a record must be 0 or more.", param="records"
+        )
     return UsageRecord(**{name: getattr(message, name) for name in FIELDS})
 
 

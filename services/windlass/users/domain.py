@@ -4,14 +4,14 @@ import re
 from dataclasses import dataclass
 
 from windlass.api.users.v1 import users_pb2 as pb
+from windlass.bounds import TITLE_LENGTH, USER_ID_LENGTH
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.policy import ORGANIZATION_ROLES, PROJECT_ROLES, PROJECTS, grantable, roles_with
 
 # Wakes who watches keys.
 KEYS_TOPIC = "users.keys"
-TITLE_LENGTH = 100
-SECRET_BYTES = 64 * 1024
-MAX_KEY_SECONDS = 10 * 365 * 86400
+# A project was archived.
+PROJECTS_TOPIC = "projects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Organization:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A tenant's room: files, models and jobs belong to one."""
+    """An isolation scope within an organization: files, models and jobs belong to one."""
 
     id: str
     organization_id: str
@@ -65,6 +65,8 @@ class ApiKey:
     # Who made it and with which key; empty for one that an operator made on the machine.
     made_by: str
     parent_key_id: str
+    # Whose rights it needs beside its owner's: its maker's, and those of the keys above it.
+    rests_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +95,16 @@ def role_name(number: int, param: str = "role") -> str:
     """The name of a role of the API; raises InvalidArgument when there is none."""
     name = ROLE_NAMES.get(pb.Role.ValueType(number))
     if name is None:
-        raise InvalidArgument("Name a role.", param=param)
+        raise InvalidArgument(f"{param} must be one of {', '.join(ROLE_NUMBERS)}.", param=param)
     return name
 
 
 def require_grant(roles: tuple[str, ...], wanted: str) -> None:
     """Raises PermissionDenied unless one of the caller's roles may give, and so take, the other."""
     if not any(wanted in grantable(role) for role in roles):
-        raise PermissionDenied(f"You may not give or take the role {wanted}.")
+        raise PermissionDenied(
+            f"Your role does not let you give or take the role {wanted}. Ask an owner who has it."
+        )
 
 
 def require_scope(role: str, project_id: str) -> None:
@@ -137,8 +141,12 @@ def valid_title(title: str, param: str = "title") -> str:
 
 def valid_user(user_id: str) -> str:
     """A person's identity as an issuer names it; raises InvalidArgument."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@:+|-]{0,199}", user_id):
-        raise InvalidArgument("user_id has characters that it may not have.", param="user_id")
+    if not re.fullmatch(rf"[A-Za-z0-9][A-Za-z0-9._@:+|-]{{0,{USER_ID_LENGTH - 1}}}", user_id):
+        raise InvalidArgument(
+            f"user_id must be 1 to {USER_ID_LENGTH} letters, digits and . _ @ : + | -, and begin "
+            "with a letter or digit.",
+            param="user_id",
+        )
     return user_id
 
 

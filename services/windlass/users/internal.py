@@ -1,11 +1,12 @@
 """RPCs of users for other services."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.db.coalescing import Coalescer
 from windlass.core.db.wake import Wake
 from windlass.core.rpc import following
 from windlass.users import messages
@@ -14,8 +15,10 @@ from windlass.users.keys.store import CHANGES_SECONDS, KeyStore
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore
 
-# Whoever changes keys wakes their watchers; this is for a change whose server was killed before.
+# A change of keys wakes their watchers; this is for a change whose server was killed before.
 BEAT_SECONDS = 0.7
+# Of keys that one beat names, which is a message well below 1 MiB.
+MAX_CHANGES = 10_000
 
 
 class UsersInternalServicer(rpc.UsersInternalServiceServicer):
@@ -26,6 +29,10 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         self._keys = keys
         self._secrets = secrets
         self._wake = wake
+        # Every watch of keys reads the same.
+        self._changes: Coalescer[None, Sequence[tuple[int, str]]] = Coalescer(
+            "changes of keys", self._read_changes, abreast=1
+        )
 
     async def LookupApiKey(
         self, request: pb.LookupApiKeyRequest, context: Any
@@ -55,19 +62,24 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         pace = following.BEAT_SECONDS if request.resting else BEAT_SECONDS
         listener = self._wake.listen(KEYS_TOPIC)
         try:
-            sent = {change for change, _ in await self._keys.recent_changes()}
+            sent = {change for change, _ in await self._changes(None)}
             yield pb.KeyBeat(reset=True)
             read_at = time.monotonic()
             while True:
-                await listener.wait(pace)
-                changes = await self._keys.recent_changes()
+                await listener.wait_for_beat(pace)
+                changes = await self._changes(None)
                 gap = time.monotonic() - read_at > CHANGES_SECONDS / 3
                 read_at = time.monotonic()
                 changed = [key for change, key in changes if change not in sent]
-                yield pb.KeyBeat(changed_key_ids=changed, reset=gap)
+                # To ask about every key is less than to hear of so many.
+                many = len(changed) > MAX_CHANGES
+                yield pb.KeyBeat(changed_key_ids=[] if many else changed, reset=gap or many)
                 sent = {change for change, _ in changes}
         finally:
             listener.close()
+
+    async def _read_changes(self, asked: Sequence[None]) -> list[Sequence[tuple[int, str]]]:
+        return [await self._keys.recent_changes()] * len(asked)
 
     async def LookupProject(self, request: pb.LookupProjectRequest, context: Any) -> pb.Project:
         """A project by its id alone."""

@@ -11,27 +11,14 @@ from windlass.core.db import Database
 from windlass.core.db.paging import newest_first
 from windlass.core.errors import InvalidArgument
 from windlass.policy import OWNER_ROLES, PLATFORM_ROLES, PROJECT_OWNER
-from windlass.users.domain import SERVICE_ACCOUNT, Member, last_owner
-from windlass.users.keys.revocation import disown_children, note, revoke_where
-from windlass.users.tables import api_keys, members, organizations, projects
+from windlass.users.domain import SERVICE_ACCOUNT, ApiKey, Member, last_owner
+from windlass.users.keys.losses import affected_keys, losses_by, require_own_key
+from windlass.users.keys.revocation import end_where, note, resting_on
+from windlass.users.standing import is_platform_admin, standings
+from windlass.users.tables import members, projects
 
 # Held while owners change: two that remove each other must not both succeed.
 _LOCK = 0x57494E4400000002
-
-
-def held_roles(organization_id: str, project_id: str, user_id: str) -> sa.Select[Any]:
-    """The roles of somebody that count in a scope: there, above it, and on the platform."""
-    here = sa.and_(
-        members.c.organization_id == organization_id, members.c.project_id.in_({"", project_id})
-    )
-    return sa.select(members.c.role).where(
-        members.c.user_id == user_id, sa.or_(here, _is_platform_admin())
-    )
-
-
-def _is_platform_admin() -> sa.ColumnElement[bool]:
-    live = sa.select(organizations.c.id).where(organizations.c.deleted_at == 0)
-    return sa.and_(members.c.role.in_(PLATFORM_ROLES), members.c.organization_id.in_(live))
 
 
 async def lock_owners(connection: AsyncConnection) -> None:
@@ -43,7 +30,7 @@ async def require_platform_admin(
     connection: AsyncConnection, *, without: sa.ColumnElement[bool]
 ) -> None:
     """Raises FailedPrecondition when nobody would administer the platform without these rows."""
-    query = sa.select(sa.exists().where(_is_platform_admin(), _is_person(), sa.not_(without)))
+    query = sa.select(sa.exists().where(is_platform_admin(), _is_person(), sa.not_(without)))
     if not await connection.scalar(query):
         raise last_owner("the platform")
 
@@ -58,11 +45,12 @@ class MemberStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def put(self, member: Member) -> Member:
-        """Adds a member or changes its role, which its keys follow.
+    async def put(self, member: Member, *, by_key: str = "") -> Member:
+        """Adds a member or changes its role, which the keys that rest on it follow.
 
-        Raises FailedPrecondition for a demotion of the last owner and InvalidArgument for one
-        that would become another kind of member.
+        Raises FailedPrecondition for a demotion of the last owner, or one that takes rights of
+        the caller's key `by_key`, and InvalidArgument for one that would become another kind
+        of member.
         """
         statement = insert(members).values(
             {name: getattr(member, name) for name in Member.__slots__}
@@ -79,8 +67,9 @@ class MemberStore:
                     message = f"{member.user_id} is a {old.kind.replace('_', ' ')} already."
                     raise InvalidArgument(message, param="kind")
                 await self._require_owner_left(connection, old, becoming=member.role)
+                await require_own_key(connection, await losses_by(connection, member), by_key)
             await connection.execute(statement)
-            await note(connection, api_keys.c.user_id == member.user_id)
+            await note(connection, resting_on([member.user_id]))
         return member
 
     async def kind_of(self, organization_id: str, project_id: str, user_id: str) -> str:
@@ -90,29 +79,45 @@ class MemberStore:
             found = await self._find(connection, member)
         return found.kind if found else ""
 
-    async def remove(self, organization_id: str, project_id: str, user_id: str) -> None:
-        """Removes a member and revokes its keys in that scope; idempotent.
+    async def remove(
+        self, organization_id: str, project_id: str, user_id: str, *, by_key: str = ""
+    ) -> list[str]:
+        """Removes a member; revokes its keys in that scope, and others' that rested on its
+        rights; returns their ids; idempotent.
 
         Who leaves an organization leaves its projects; one without an owner then passes to the
-        owners of the organization. Raises FailedPrecondition for the last owner.
+        owners of the organization. Raises FailedPrecondition for the last owner, and where the
+        caller's key `by_key` would end with another person.
         """
         member = Member(organization_id, project_id, user_id, "", 0)
         scope = [members.c.organization_id == organization_id, members.c.user_id == user_id]
-        keys = [api_keys.c.organization_id == organization_id, api_keys.c.user_id == user_id]
         if project_id:
             scope.append(members.c.project_id == project_id)
-            keys.append(api_keys.c.project_id == project_id)
         async with self._database.begin() as connection:
             await lock_owners(connection)
             old = await self._find(connection, member)
             if old is not None:
                 await self._require_owner_left(connection, old, becoming="")
+            losses = await losses_by(connection, member)
+            await require_own_key(connection, losses, by_key)
             await connection.execute(members.delete().where(*scope))
             if not project_id:
                 await _pass_projects_on(connection, organization_id)
-            await disown_children(connection, sa.and_(*keys), of=user_id)
-            await revoke_where(connection, sa.and_(*keys))
-            await note(connection, api_keys.c.user_id == user_id)
+            ended: list[str] = []
+            # Again, for one that was made while the first waited for it.
+            while some := await end_where(connection, losses.ends):
+                ended += some
+            await note(connection, resting_on([user_id]))
+        return ended
+
+    async def affected_keys(
+        self, member: Member, *, after: str, limit: int
+    ) -> list[tuple[ApiKey, str | None]]:
+        """The keys that would lose if somebody became this member, or left, without a role;
+        with what they could be then.
+        """
+        async with self._database.autocommit() as connection:
+            return await affected_keys(connection, member, after=after, limit=limit)
 
     async def _find(self, connection: AsyncConnection, member: Member) -> Member | None:
         query = members.select().where(
@@ -162,9 +167,10 @@ class MemberStore:
 
     async def held(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
         """The roles of somebody that count in a scope: there, above it, and on the platform."""
+        scope = (organization_id, project_id)
         async with self._database.autocommit() as connection:
-            query = held_roles(organization_id, project_id, user_id)
-            return set((await connection.execute(query)).scalars())
+            found = await standings(connection, [user_id], within=scope)
+        return found[user_id].roles(scope)
 
     async def list(
         self, organization_id: str, project_id: str, *, after: str, limit: int

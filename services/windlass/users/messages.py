@@ -57,7 +57,14 @@ def api_key(record: ApiKey) -> pb.ApiKey:
         last_used_at=record.last_used_at,
         made_by=record.made_by,
         parent_key_id=record.parent_key_id,
+        rests_on=record.rests_on,
     )
+
+
+def affected_key(record: ApiKey, becomes: str | None) -> pb.AffectedKey:
+    """An API key and the role that it would have, if any."""
+    number = ROLE_NUMBERS[becomes] if becomes else pb.ROLE_UNSPECIFIED
+    return pb.AffectedKey(key=api_key(record), becomes=number)
 
 
 def secret(record: Secret) -> pb.Secret:

@@ -1,13 +1,12 @@
 """Reading and setting the quotas of organizations and projects."""
 
 from windlass.api.users.v1 import users_pb2 as pb
+from windlass.bounds import MAX_QUOTA
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.quotas import Quota, Quotas, bounds, set_bound, stored_bytes
 from windlass.core.rpc.auth import Principal
 from windlass.users.store import TenantStore, unknown_project
-
-MAX_BOUND = 2**62
 
 
 class TenantQuotas:
@@ -19,7 +18,7 @@ class TenantQuotas:
         self._quotas = quotas
 
     async def get(self, principal: Principal, project_id: str) -> pb.Quotas:
-        """Of the organization, or of a project of it; raises NotFound."""
+        """Returns the quotas of the organization, or of a project of it; raises NotFound."""
         organization = principal.organization_id
         owners = principal.may("projects.write") or principal.may("platform.read")
         if not owners and project_id not in ("", principal.project_id):
@@ -54,13 +53,13 @@ class TenantQuotas:
         if name not in list(Quota) or (project_id and name == Quota.PROJECTS):
             known = ", ".join(quota for quota in Quota if not project_id or quota != "projects")
             raise InvalidArgument(f"name must be one of {known}.", param="name")
-        if bound is not None and not 0 <= bound <= MAX_BOUND:
-            raise InvalidArgument(f"bound must be between 0 and {MAX_BOUND}.", param="bound")
+        if bound is not None and not 0 <= bound <= MAX_QUOTA:
+            raise InvalidArgument(f"bound must be between 0 and {MAX_QUOTA}.", param="bound")
         quota = Quota(name)
         if project_id:
             await self._tenants.project(organization, project_id)
         async with self._database.begin() as connection:
-            # Waits for whoever counts by the bounds that were.
+            # Waits for transactions that count by the old bounds.
             held = await self._quotas.hold(connection, quota, organization, "")
             most = held.organization
             if project_id and most and bound is not None and not 1 <= bound <= most:

@@ -1,4 +1,4 @@
-"""A new owner of the platform, by whoever has the database in hand."""
+"""Recovery of the platform: a new owner, made with access to the database."""
 
 from pathlib import Path
 

@@ -21,4 +21,8 @@ def project_in_scope(principal: Principal, project_id: str) -> str:
         return project_id
     if not project_id:
         return principal.require_project()
-    raise PermissionDenied("This concerns another project.", param="project_id")
+    raise PermissionDenied(
+        f"project_id must be {principal.project_id}, the project of your key. Only an owner of the "
+        "organization can name another one.",
+        param="project_id",
+    )

@@ -57,7 +57,7 @@ class SecretStore:
                 raise NotFound(f"No secret {name!r}.", param="name")
 
     async def find(self, project_id: str, names: Sequence[str]) -> Sequence[str]:
-        """Those of some names that the project has a secret of."""
+        """Returns the names, of those given, that the project has a secret of."""
         query = sa.select(secrets.c.name).where(
             secrets.c.project_id == project_id, secrets.c.name.in_(names)
         )

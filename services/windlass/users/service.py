@@ -4,16 +4,19 @@ from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.bounds import SECRET_BYTES
 from windlass.core.clock import now_seconds
 from windlass.core.db.paging import cut, page_size
 from windlass.core.db.wake import Wake
-from windlass.core.errors import InvalidArgument
+from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.rpc import audited
 from windlass.core.rpc.auth import current
+from windlass.policy import MEMBERS
 from windlass.users import messages
 from windlass.users.domain import (
     KEYS_TOPIC,
     KIND_NAMES,
-    SECRET_BYTES,
+    PROJECTS_TOPIC,
     SERVICE_ACCOUNT,
     Member,
     require_grant,
@@ -24,13 +27,16 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
-from windlass.users.keys.issuing import Issuer
+from windlass.users.key_issuing import Issuer
 from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
 from windlass.users.scope import project_in_scope, sees_organization
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore, unknown_project
+
+# Of those that ended with a member, in one answer.
+SHOWN_KEYS = 100
 
 
 class UsersServicer(rpc.UsersServiceServicer):
@@ -80,7 +86,7 @@ class UsersServicer(rpc.UsersServiceServicer):
     async def GetOrganization(
         self, request: pb.GetOrganizationRequest, context: Any
     ) -> pb.Organization:
-        """One organization that the caller belongs to."""
+        """Returns one organization that the caller belongs to."""
         wanted = request.organization_id
         if not current().may("platform.write") and wanted != current().organization_id:
             wanted = ""
@@ -97,6 +103,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         await self._tenants.organization(request.organization_id)
         await self._tenants.delete_organization(request.organization_id)
         self._wake.touch(KEYS_TOPIC)
+        self._wake.touch(PROJECTS_TOPIC)
         return pb.DeleteOrganizationResponse()
 
     async def CreateProject(self, request: pb.CreateProjectRequest, context: Any) -> pb.Project:
@@ -127,7 +134,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         )
 
     async def GetProject(self, request: pb.GetProjectRequest, context: Any) -> pb.Project:
-        """One project that the caller may see."""
+        """Returns one project that the caller may see."""
         principal = current()
         wanted = request.project_id
         if not sees_organization(principal) and wanted != principal.project_id:
@@ -141,6 +148,7 @@ class UsersServicer(rpc.UsersServiceServicer):
             raise InvalidArgument("The default project cannot be archived.", param="project_id")
         archived = await self._tenants.archive_project(current().organization_id, project.id)
         self._wake.touch(KEYS_TOPIC)
+        self._wake.touch(PROJECTS_TOPIC)
         return messages.project(archived)
 
     async def PutMember(self, request: pb.PutMemberRequest, context: Any) -> pb.Member:
@@ -155,7 +163,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         kind = await self._kind(request, project_id, user_id)
         require_kind(kind, role)
         member = Member(principal.organization_id, project_id, user_id, role, now_seconds(), kind)
-        put = await self._members.put(member)
+        put = await self._members.put(member, by_key=principal.key_id)
         self._wake.touch(KEYS_TOPIC)
         return messages.member(put)
 
@@ -180,14 +188,42 @@ class UsersServicer(rpc.UsersServiceServicer):
     async def RemoveMember(
         self, request: pb.RemoveMemberRequest, context: Any
     ) -> pb.RemoveMemberResponse:
-        """Removes a member; its keys in that scope stop working."""
+        """Removes a member; its keys in that scope end, and those that rested on its rights."""
         principal = current()
         user_id = valid_user(request.user_id)
         project_id = await self._scope(project_in_scope(principal, request.project_id))
         await self._require_power(project_id, user_id)
-        await self._members.remove(principal.organization_id, project_id, user_id)
+        ended = await self._members.remove(
+            principal.organization_id, project_id, user_id, by_key=principal.key_id
+        )
         self._wake.touch(KEYS_TOPIC)
-        return pb.RemoveMemberResponse()
+        audited.also(ended)
+        page, more = cut(await self._keys.newest(ended, limit=SHOWN_KEYS + 1), SHOWN_KEYS)
+        return pb.RemoveMemberResponse(ended_keys=map(messages.api_key, page), has_more=more)
+
+    async def ListAffectedKeys(
+        self, request: pb.ListAffectedKeysRequest, context: Any
+    ) -> pb.ListAffectedKeysResponse:
+        """Lists the keys that a removal or a role of a member would take rights from."""
+        principal = current()
+        if not principal.may(MEMBERS):
+            raise PermissionDenied("Only owners see which keys rest on a member.")
+        user_id = valid_user(request.user_id)
+        project_id = await self._scope(project_in_scope(principal, request.project_id))
+        await self._require_power(project_id, user_id)
+        role = role_name(request.role) if request.role else ""
+        if role:
+            require_scope(role, project_id)
+        size = page_size(request.limit)
+        rows = await self._members.affected_keys(
+            Member(principal.organization_id, project_id, user_id, role, 0),
+            after=request.after,
+            limit=size + 1,
+        )
+        page, more = cut(rows, size)
+        return pb.ListAffectedKeysResponse(
+            keys=[messages.affected_key(key, becomes) for key, becomes in page], has_more=more
+        )
 
     async def _scope(self, project_id: str) -> str:
         """The project itself, empty for the organization; raises NotFound for a foreign one."""

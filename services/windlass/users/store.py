@@ -15,7 +15,7 @@ from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
 from windlass.policy import ORGANIZATION_OWNER, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import Organization, Project
-from windlass.users.keys.revocation import note, revoke_where
+from windlass.users.keys.revocation import note, resting_on, revoke_where
 from windlass.users.members import lock_owners, require_platform_admin
 from windlass.users.tables import api_keys, members, organizations, projects
 
@@ -99,7 +99,7 @@ class TenantStore:
             return [_organization(row) for row in await connection.execute(query.limit(limit))]
 
     async def organization(self, organization_id: str) -> Organization:
-        """One live organization; raises NotFound."""
+        """Returns one live organization; raises NotFound."""
         found = await self.organizations(organization_id, after="", limit=1)
         if not found:
             raise NotFound(f"No organization {organization_id!r}.", param="organization_id")
@@ -126,8 +126,8 @@ class TenantStore:
             )
             await revoke_where(connection, api_keys.c.organization_id == organization_id)
             await _reconsider(connection, organization_id)
-            administrators = sa.select(members.c.user_id).where(gone)
-            await note(connection, api_keys.c.user_id.in_(administrators))
+            query = sa.select(members.c.user_id).where(gone).distinct()
+            await note(connection, resting_on((await connection.execute(query)).scalars().all()))
 
     async def create_project(self, organization_id: str, title: str, *, owner: str) -> Project:
         """A new project and its first owner.
@@ -158,7 +158,9 @@ class TenantStore:
                     )
                 )
         except IntegrityError as error:
-            raise AlreadyExists(f"There is a project {title!r} already.", param="title") from error
+            raise AlreadyExists(
+                f"The project {title!r} exists already. Choose another title.", param="title"
+            ) from error
         return project
 
     async def count_projects(self, organization_id: str) -> int:
@@ -185,7 +187,7 @@ class TenantStore:
             return [_project(row) for row in rows]
 
     async def project(self, organization_id: str, project_id: str) -> Project:
-        """One project of the organization, archived or not; raises NotFound."""
+        """Returns one project of the organization, archived or not; raises NotFound."""
         found = await self.projects(
             organization_id, only=project_id, after="", limit=1, archived=True
         )
@@ -194,7 +196,7 @@ class TenantStore:
         return found[0]
 
     async def any_project(self, project_id: str) -> Project:
-        """One project of any organization, archived or not; raises NotFound."""
+        """Returns one project of any organization, archived or not; raises NotFound."""
         query = projects.select().where(projects.c.id == project_id)
         async with self._database.autocommit() as connection:
             row = (await connection.execute(query)).first()

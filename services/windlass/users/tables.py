@@ -1,6 +1,7 @@
 """The tables of users."""
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from windlass.core.db import metadata
 
@@ -52,8 +53,10 @@ api_keys = sa.Table(
     sa.Column("last_used_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("made_by", sa.Text, nullable=False, server_default=""),
     sa.Column("parent_key_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("rests_on", ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Index(None, "organization_id", "project_id", "id"),
     sa.Index(None, "parent_key_id"),
+    sa.Index(None, "rests_on", postgresql_using="gin"),
     sa.Index(None, "user_id"),
 )
 # What holders of cached keys must hear of; a row per change.

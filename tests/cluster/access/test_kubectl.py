@@ -37,8 +37,11 @@ from tests.support.waiting import wait_until
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
 
+# The old kubectl speaks SPDY too.
 DIALECTS = pytest.mark.parametrize(
-    "dialect", [WEBSOCKET, SPDY, OLD], ids=lambda dialect: dialect.name
+    "dialect",
+    [WEBSOCKET, pytest.param(SPDY, marks=pytest.mark.long), OLD],
+    ids=lambda dialect: dialect.name,
 )
 
 

@@ -173,8 +173,11 @@ def test_a_jobs_pod_is_what_it_should_be(east: TestCluster) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"several_nodes": "jobset"}, {"several_nodes": "indexed"}, {"trainjob": True}],
-    ids=["jobset", "indexed", "trainjob"],
+    [
+        pytest.param({"several_nodes": "jobset"}, id="jobset", marks=pytest.mark.long),
+        pytest.param({"several_nodes": "indexed"}, id="indexed"),
+        pytest.param({"trainjob": True}, id="trainjob"),
+    ],
 )
 def test_nodes_find_each_other(east: TestCluster, settings: dict[str, Any]) -> None:
     running = Running(east, **settings)

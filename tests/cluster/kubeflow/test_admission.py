@@ -146,6 +146,7 @@ def test_a_trainjob_of_another_framework_is_accepted_as_it_is(site: Site) -> Non
     )
 
 
+@pytest.mark.long
 def test_processes_without_a_launcher_find_each_other(site: Site, tmp_path: Path) -> None:
     """Two pods of a runtime of ours print what the real Trainer and the webhook gave them."""
     namespace = site.namespace()

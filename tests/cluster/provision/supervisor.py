@@ -139,7 +139,8 @@ def hierarchies() -> list[Path]:
     """The roots of control groups: one, or with version 1 one for each controller."""
     if (CONTROL_GROUPS / "cgroup.controllers").exists():
         return [CONTROL_GROUPS]
-    return [path for path in CONTROL_GROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
+    # systemd's tools leave folders there for controllers that this kernel lacks.
+    return [path for path in CONTROL_GROUPS.iterdir() if path.is_mount() and not path.is_symlink()]
 
 
 def sweep() -> None:

@@ -41,7 +41,9 @@ def test_a_path_stays_in_its_folder(http: httpx.Client, path: str) -> None:
     body = {"id": "m", "files": [*promise(MODEL), entry(path)]}
     said = refusal(http.post("/v1/models/imports", json=body), 400)
     assert said.param in ("files", "files.3.path")
-    assert said.code in ("invalid_path", "duplicate_path", "unsafe_file")
+    # A path that is only too long is refused by the schema of the route.
+    too_long = ("invalid_value",) if len(path) > 512 else ()
+    assert said.code in ("invalid_path", "duplicate_path", "unsafe_file", *too_long)
 
 
 @pytest.mark.parametrize("path", UNSAFE)
@@ -61,7 +63,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no config": ({"files": [entry("tokenizer.json"), entry("m.safetensors")]}, "files"),
     "no tokenizer": ({"files": [entry("config.json"), entry("m.safetensors")]}, "files"),
     "no weights": ({"files": [entry("config.json"), entry("tokenizer.json")]}, "files"),
-    "weights too large": ({"files": [*promise(MODEL), entry("x.safetensors", 2**40)]}, "files"),
+    "weights too large": (
+        {"files": [*promise(MODEL), entry("x.safetensors", 2**40)]},
+        "files.3.bytes",
+    ),
     "no size": ({"files": [{"path": "config.json", "sha256": ZEROS}]}, "files.0.bytes"),
     "a size below nothing": ({"files": [entry("config.json", -1)]}, "files.0.bytes"),
     "a size beyond all": ({"files": [entry("config.json", 10**30)]}, "files.0.bytes"),

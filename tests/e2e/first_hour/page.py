@@ -3,11 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 # A key, even one of a server that is gone, is nothing to print.
 _KEY = re.compile(r"\bwl-\w{20,}")
 # The terminal of the transcript.
 COLUMNS = 80
+SERVE = "windlass serve"
+# The beginning of a job's event.
+EVENT = re.compile(r"\d\d:\d\d:\d\d  ")
+EVENT_AT = len("00:00:00  ")
+ASSIGNMENT = re.compile(r"([A-Z_]+)=(.*)")
 _BLOCK = re.compile(r"^```console\n(\$ .*?)^```$", re.DOTALL | re.MULTILINE)
 # What differs from run to run or from machine to machine, in the order of replacement.
 _VARIABLE = (
@@ -66,10 +72,28 @@ def with_transcript(page: str, played: Sequence[Step]) -> str:
     return _BLOCK.sub(block, page)
 
 
+def again(command: str, at: str) -> str:
+    """The command where the page was played before, its new things called `at`; empty for none.
+
+    What trained is not trained again but followed from its beginning, which prints the same.
+    """
+    if command.endswith("--follow"):
+        return 'windlass jobs events -f "$JOB"'
+    if command == SERVE or ASSIGNMENT.fullmatch(command):
+        return ""
+    if command.startswith("windlass models import"):
+        return f"{command} --id {at}"
+    return command.replace("create research", f"create {at}").replace("my backup", f"my {at}")
+
+
 def stable(lines: Sequence[str]) -> str:
     """Text without ids, numbers, addresses, folders, widths and breaks, to compare two runs."""
+    ordered: list[str] = []
+    for _, some in groupby(lines, lambda line: bool(EVENT.match(line))):
+        # Events of the server and of the runner come in either order.
+        ordered += sorted(some, key=lambda line: line[EVENT_AT:] if EVENT.match(line) else "")
     # A line that ends at the terminal's edge goes on in the next.
-    text = "".join(line if len(line) >= COLUMNS else f"{line} " for line in lines)
+    text = "".join(line if len(line) >= COLUMNS else f"{line} " for line in ordered)
     for pattern, instead in _VARIABLE:
         text = pattern.sub(instead, text)
     return text

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import re
 import shlex
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import httpx
 from tests.e2e.first_hour import terminal
+from tests.e2e.first_hour.page import ASSIGNMENT, SERVE
 from tests.e2e.first_hour.terminal import Printed
 from tests.support.processes.windlass import free_port
 from tests.support.waiting import wait_until
@@ -24,9 +24,7 @@ from windlass.demo.questions import split
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "getting-started.md"
 ADDRESS = "127.0.0.1:8080"
-SERVE = "windlass serve"
 START_SECONDS, STOP_SECONDS = 120, 60
-_ASSIGNMENT = re.compile(r"([A-Z]+)=(.*)")
 
 
 @dataclass
@@ -57,17 +55,28 @@ class Newcomer:
         if command == SERVE:
             said = self.greeting.replace(f"127.0.0.1:{self.port}", ADDRESS).strip()
             return Printed(tuple(said.splitlines()), 0)
-        if found := _ASSIGNMENT.fullmatch(command):
+        if found := ASSIGNMENT.fullmatch(command):
             name, value = found.groups()
             done = self._run(f"printf %s {value}", columns=None)
             self.variables[name] = "".join(done.lines)
             return Printed((), done.code)
         return self._run(command, columns=columns or self.columns)
 
+    def play_apart(self, command: str, columns: int) -> tuple[Printed, tuple[str, ...]]:
+        """What a command prints on a terminal of that width: data, and prose; no line is broken."""
+        return terminal.run_apart(
+            self._line(command),
+            columns=columns,
+            folder=self.folder,
+            environment=self.environment,
+        )
+
+    def _line(self, command: str) -> str:
+        return self._as_account(command.replace(ADDRESS, f"127.0.0.1:{self.port}"))
+
     def _run(self, command: str, *, columns: int | None) -> Printed:
-        command = command.replace(ADDRESS, f"127.0.0.1:{self.port}")
         printed = terminal.run(
-            self._as_account(command),
+            self._line(command),
             columns=columns,
             folder=self.folder,
             environment=self.environment,

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ import pyte
 
 LINES = 400
 SECONDS = 240
+# A screen on which no line is broken, whatever a command takes for the terminal's width.
+UNBROKEN = 1000
 
 
 @dataclass(frozen=True)
@@ -31,26 +34,62 @@ def run(
     """Runs a command in bash; `columns` is the terminal's width, None is no terminal."""
     if columns is None:
         return _without_terminal(command, folder, environment)
+    ours, theirs = _pair(columns)
+    with _started(command, (theirs, theirs), columns, folder, environment) as process:
+        os.close(theirs)
+        lines = _read(ours, columns)
+    return Printed(lines, process.returncode)
+
+
+def run_apart(
+    command: str, *, columns: int, folder: Path, environment: Mapping[str, str]
+) -> tuple[Printed, tuple[str, ...]]:
+    """Runs a command with a terminal each for data and prose; what it wrote, no line broken."""
+    (out, their_out), (err, their_err) = _pair(columns), _pair(columns)
+    with (
+        _started(command, (their_out, their_err), columns, folder, environment) as process,
+        ThreadPoolExecutor() as readers,
+    ):
+        os.close(their_out)
+        os.close(their_err)
+        data, prose = readers.map(_read, (out, err), (UNBROKEN, UNBROKEN))
+    return Printed(data, process.returncode), prose
+
+
+def _pair(columns: int) -> tuple[int, int]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
-    with subprocess.Popen(
+    return ours, theirs
+
+
+def _started(
+    command: str,
+    ends: tuple[int, int],
+    columns: int,
+    folder: Path,
+    environment: Mapping[str, str],
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
         ["timeout", str(SECONDS), "bash", "-c", command],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=ends[0],
+        stdout=ends[0],
+        stderr=ends[1],
         cwd=folder,
         env={**environment, "TERM": "xterm", "COLUMNS": str(columns)},
         start_new_session=True,
-    ) as process:
-        os.close(theirs)
-        screen = pyte.Screen(columns, LINES)
-        stream = pyte.ByteStream(screen)
-        # Linux reports the closing of the other end as an error.
-        with suppress(OSError):
-            while piece := os.read(ours, 65536):
-                stream.feed(piece)
+    )
+
+
+def _read(ours: int, columns: int) -> tuple[str, ...]:
+    """What is left on a screen of that width once nobody writes on it."""
+    screen = pyte.Screen(columns, LINES)
+    stream = pyte.ByteStream(screen)
+    # Linux reports the closing of the other end as an error.
+    with suppress(OSError):
+        while piece := os.read(ours, 65536):
+            stream.feed(piece)
     os.close(ours)
-    return Printed(_left(screen.display), process.returncode)
+    return _left(screen.display)
 
 
 def _without_terminal(command: str, folder: Path, environment: Mapping[str, str]) -> Printed:

@@ -1,21 +1,24 @@
 """The first hour as docs/getting-started prints it: what it shows is what a newcomer gets."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.e2e.first_hour.page import COLUMNS, Step, stable, steps, with_transcript
+from tests.e2e.first_hour.layout import faults
+from tests.e2e.first_hour.page import COLUMNS, EVENT, Step, again, stable, steps, with_transcript
 from tests.e2e.first_hour.player import PAGE, Newcomer, prepare
+from tests.e2e.first_hour.terminal import UNBROKEN
 from tests.support.environments import postgres
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 NARROW, WIDE = 56, 200
 NOBODY = 65534
-# Commands that only look may be repeated at other widths.
-LOOKS = ("windlass jobs list", "windlass jobs get", "windlass models list", "windlass files check")
+BAR = "━"
 
 
 @contextmanager
@@ -33,41 +36,94 @@ def newcomer(model: Path, columns: int | None, account: int | None = None) -> It
         postgres.remove_database(folder / "data")
 
 
-def test_the_page_shows_what_a_terminal_shows(base_folder: Path) -> None:
+def plays_as_printed(someone: Newcomer, page: list[Step]) -> None:
+    """Plays the page on its terminal, and compares what is shown with what is printed there."""
+    for step in page:
+        printed = someone.play(step.command, columns=COLUMNS)
+        assert printed.code == step.code, printed
+        assert stable(printed.lines) == stable(step.printed), (
+            f"{step.command} prints otherwise; python -m tests.e2e.first_hour writes it anew"
+        )
+
+
+@pytest.mark.parametrize(
+    "others", [(), pytest.param((NARROW, WIDE), marks=pytest.mark.long)], ids=["one", "three"]
+)
+def test_the_page_shows_what_a_terminal_shows(base_folder: Path, others: tuple[int, ...]) -> None:
     page = steps(PAGE.read_text())
     assert len(page) > 15
     with newcomer(base_folder, COLUMNS) as someone:
-        for step in page:
-            printed = someone.play(step.command)
-            assert printed.code == step.code, printed
-            assert stable(printed.lines) == stable(step.printed), (
-                f"{step.command} prints otherwise; python -m tests.e2e.first_hour writes it anew"
-            )
-        for step in page:
-            if step.command.startswith(LOOKS):
-                _fits(someone, step)
+        plays_as_printed(someone, page)
+        estimates_are_true(someone)
+        for columns in others:
+            for step in page:
+                if command := again(step.command, f"at-{columns}"):
+                    fits(someone, command, columns, step.code)
 
 
-def _fits(someone: Newcomer, step: Step) -> None:
-    """What a wide terminal shows of a line a narrow one begins with too, and nothing fails."""
-    narrow = someone.play(step.command, columns=NARROW)
-    wide = someone.play(step.command, columns=WIDE)
-    assert narrow.code == wide.code == 0, (narrow, wide)
-    assert wide.lines
-    first = [line.split()[0] for line in wide.lines if line[:1].strip()]
-    shown = "\n".join(narrow.lines)
-    assert all(name in shown for name in first), (narrow, wide)
+def fits(someone: Newcomer, command: str, columns: int, code: int) -> None:
+    """Data fit the terminal, and so do bars.
+
+    Prose, events among it, is the terminal's to break: a command in it can be copied whole.
+    """
+    data, prose = someone.play_apart(command, columns)
+    shown = (command, data, prose)
+    assert (data.code, "Traceback" in "".join(prose)) == (code, False), shown
+    lines = [line for line in data.lines if not EVENT.match(line)]
+    assert lines or prose, shown
+    bars = [line for line in prose if BAR in line]
+    assert faults([*lines, *bars], columns) == [], shown
+
+
+def estimates_are_true(someone: Newcomer) -> None:
+    """The tokens of a training are those that it had, and its speed tells the time of another."""
+    job = document(someone, 'windlass jobs get "$JOB"')
+    asked = "windlass files check train.jsonl --epochs 8"
+    exact = document(someone, f'{asked} --model "my model" --tokens-per-second 100')
+    assert exact["training"]["tokens"] == job["trained_tokens"]
+    assert exact["time"]["seconds"] == -(-job["trained_tokens"] // 100)
+    measured = document(someone, f"{asked} --model my-model")["time"]
+    assert measured["seconds"] > 0
+    assert job["id"] in measured["basis"]
+
+
+def document(someone: Newcomer, command: str) -> dict[str, Any]:
+    printed = someone.play(f"{command} -o json 2>/dev/null", columns=UNBROKEN)
+    assert printed.code == 0, printed
+    found: dict[str, Any] = json.loads("\n".join(printed.lines))
+    return found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_user_without_a_terminal_comes_as_far(base_folder: Path) -> None:
+@pytest.mark.parametrize(
+    "then_with_one", [False, pytest.param(True, marks=pytest.mark.long)], ids=["without", "both"]
+)
+def test_a_user_comes_as_far_without_a_terminal(base_folder: Path, then_with_one: bool) -> None:
+    page = steps(PAGE.read_text())
     with newcomer(base_folder, None, NOBODY) as someone:
-        for step in steps(PAGE.read_text()):
+        for step in page:
             printed = someone.play(step.command)
             assert printed.code == step.code, (step.command, printed)
             text = "\n".join(printed.lines)
             assert "Traceback" not in text
             assert "\x1b" not in text, step.command
+        if not then_with_one:
+            return
+        # In an organization of its own the page begins anew.
+        someone.variables.clear()
+        someone.play("WINDLASS_ORGANIZATION=$(windlass orgs create again -o name)")
+        someone.play("WINDLASS_PROJECT=$(windlass projects list -o name)")
+        (someone.folder / "my backup").unlink()
+        plays_as_printed(someone, page)
+
+
+def test_what_is_no_table_any_more_is_noticed() -> None:
+    fine = ["ID    STATE  MODEL", "file  ready  ft:m…rm", "job   -      x"]
+    assert faults(fine, 20) == []
+    assert len(faults(fine, 18)) == 1
+    for row in ("fi…e  ready  x", "file  readandmore  x", "job   a…     x"):
+        assert len(faults([*fine, row], 20)) == 1, row
+    assert faults(["id:  file-1", "a sentence that is no table"], 30) == []
 
 
 def test_a_transcript_replaces_what_commands_printed() -> None:
@@ -84,3 +140,6 @@ def test_runs_are_compared_without_what_differs_from_run_to_run() -> None:
     other = ["00:59 ftjob-zz", "at 9,3 kB/s ━━━╸ 7/51 in /var/x"]
     assert stable(one) == stable(other)
     assert stable(one) != stable(["00:01 ftjob-a1 failed"])
+    began, got = "00:01:00  The job began.", "00:01:01  It got its files."
+    assert stable([began, got, "it ended"]) == stable([got, began, "it ended"])
+    assert stable([began, got, "it ended"]) != stable([began, "it ended", got])

@@ -10,6 +10,8 @@ import pytest
 from tests.faults.kill_points.killable import EPOCHS, STEPS, Killable, killable
 from tests.faults.kill_points.points import named_points
 from tests.support.environments import postgres
+from tests.support.fakes.webhook_receiver import ALLOWED, receiving
+from tests.support.waiting import wait_until
 
 from windlass.jobs.domain.job import EffectKind
 
@@ -47,16 +49,31 @@ NEXT_ATTEMPT = (
     "runner.published",
 )
 DELIVERED = "jobs.delivered."
+SENT = "jobs.webhook_sent"
 # Merged weights are made by torch; they are registered in the way of the model itself.
 DELIVERIES = tuple(
     DELIVERED + kind for kind in EffectKind if kind is not EffectKind.REGISTER_MERGED
 )
+# Of each process the beginning, the middle and the end of its part are enough for a short run.
+SHORT = {
+    "jobs.created",
+    "jobs.placed",
+    "jobs.finished",
+    "agent.recorded",
+    "agent.runner_started",
+    "agent.delivered",
+    "runner.exit_left",
+    "runner.checkpoint_saved",
+    "runner.published",
+}
 # One delivery is as another; the server that they kill is the same.
 POINTS = (
-    *SAME_ATTEMPT,
+    *(
+        pytest.param(point, marks=() if point in SHORT else pytest.mark.long)
+        for point in (*SAME_ATTEMPT, *NEXT_ATTEMPT)
+    ),
     DELIVERIES[0],
     *(pytest.param(point, marks=pytest.mark.long) for point in DELIVERIES[1:]),
-    *NEXT_ATTEMPT,
 )
 
 
@@ -65,7 +82,7 @@ def installation(postgres_url: str, schema_template: str) -> Iterator[Killable]:
     with (
         postgres.reachable_folder() as folder,
         postgres.fresh_database(postgres_url, template=schema_template) as url,
-        killable(folder, url.replace("+psycopg", "")) as made,
+        killable(folder, url.replace("+psycopg", ""), webhooks=ALLOWED) as made,
     ):
         yield made
 
@@ -87,7 +104,22 @@ def test_a_job_succeeds_once(installation: Killable, point: str) -> None:
     assert job["finished_at"] >= job["created_at"]
 
 
+def test_a_webhook_that_may_have_heard_is_told_the_same_again(installation: Killable) -> None:
+    http = installation.site.http
+    with receiving() as receiver:
+        made = http.post("/v1/webhook_endpoints", json={"url": receiver.url}).json()
+        with installation.killed_at(SENT):
+            job_id = installation.create(installation.upload(), key=SENT)
+            installation.site.assert_succeeded_once(job_id)
+        wait_until(lambda: len(receiver.requests) == 2, "another delivery")
+        events = receiver.unwrapped(made["signing_secret"])
+        assert http.delete(f"/v1/webhook_endpoints/{made['id']}").status_code == 200
+    assert len(set(receiver.ids)) == 1
+    assert {(one.type, one.data.id) for one in events} == {("fine_tuning.job.succeeded", job_id)}
+
+
 def test_every_point_has_a_case() -> None:
     """Those of the tunnel have theirs in `tests/faults/tunnel`."""
     named = {point for point in named_points() if not point.startswith("tunnel.")}
-    assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED}
+    assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED, SENT}
+    assert named > SHORT

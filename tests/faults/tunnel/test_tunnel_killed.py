@@ -130,6 +130,7 @@ async def test_either_server_may_be_killed(site: Site) -> None:
         await asyncio.to_thread(dead.wait_ready)
 
 
+@pytest.mark.long
 async def test_either_server_may_stop_and_small_requests_never_notice(site: Site) -> None:
     async def keep_asking() -> None:
         while True:

@@ -128,7 +128,7 @@ def test_a_target_that_holds_something(home: Path, databases: tuple[str, str]) -
     key = home / "second/keys/master.key"
     own = key.read_bytes()
     done = windlass(home, "db", "restore", "b", *second)
-    assert (done.returncode, f"{key} exists already, and is another" in done.stderr) == (1, True)
+    assert (done.returncode, f"{key} exists already, and differs" in done.stderr) == (1, True)
     unasked = windlass(home, "db", "restore", "b", "--replace", *second)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
     assert key.read_bytes() == own
@@ -155,7 +155,7 @@ def test_a_damaged_backup_changes_nothing(
     target.write_text(json.dumps(document))
     done = windlass(home, "db", "restore", "b", "--config", str(target))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "damaged" in done.stderr or "not whole" in done.stderr
+    assert "damaged" in done.stderr
     assert not (home / "second").exists()
 
 

@@ -36,7 +36,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return client_env.wheel(tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize(
+    "version", ["3.11", pytest.param("3.12", marks=pytest.mark.long), "3.13", "3.14"]
+)
 def test_the_client_alone_calls_a_server(
     shell: Shell, wheel: Path, tmp_path: Path, version: str
 ) -> None:

@@ -56,10 +56,29 @@ def test_tenants_members_and_keys(shell: Shell) -> None:
     shell.data("members", "remove", "ann@example.com", "--in", project, "--yes")
     assert "ann@example.com" not in shell.data("members", "list", "--in", project)
 
+    here = ("--in", project)
+    shell.data("members", "put", "carol", "--role", "project_owner", *here)
+    shell.data("members", "put", "ci", "--role", "project_owner", *here, "--service-account")
+    of_an_owner = ("--role", "project_owner", *here, "-q")
+    key = shell.data("keys", "create", "carol", "--for", "carol", *of_an_owner)
+    nightly = ("keys", "create", "nightly", "--for", "ci", *of_an_owner)
+    made = shell.run(*nightly, environment={"WINDLASS_API_KEY": key})
+    assert made.returncode == 0, made.stderr
+    for change in (("put", "carol", "--role", "project_member"), ("remove", "carol")):
+        asked = shell.run("members", *change, *here)
+        assert asked.returncode == 2, "nobody is there to confirm it"
+        (line,) = [line for line in asked.stderr.splitlines() if "nightly" in line]
+        assert line.split()[-1] == ("project_member" if change[0] == "put" else "ended")
+    ended = shell.data("members", "remove", "carol", *here, "--yes").splitlines()
+    assert [line.split()[1:3] for line in ended[1:]] in (
+        [["nightly", "ci"], ["carol", "carol"]],
+        [["carol", "carol"], ["nightly", "ci"]],
+    )
+
     secret = shell.data("keys", "create", "ci", "--in", project, "--expires-in", "1h", "-q")
     assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 0
     listed = json.loads(shell.data("keys", "list", "--in", project, "-o", "json"))
-    assert [key["name"] for key in listed] == ["ci"]
+    assert sorted(key["name"] for key in listed) == ["carol", "ci", "nightly"]
     assert secret not in json.dumps(listed)
     shell.data("keys", "revoke", listed[0]["id"], "--yes")
     assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 1

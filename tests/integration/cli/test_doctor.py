@@ -1,14 +1,20 @@
 """The doctor and `config check --connect`, with a server up, down, and in bad health."""
 
 import json
+import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.support.environments import postgres
 from tests.support.processes.command import windlass
 from tests.support.processes.windlass import make_single, running
+
+from windlass.core.config import Settings
+from windlass.maintenance.connections import check_connections
 
 NO_AGENT = {"agent": {"enabled": False}}
 
@@ -70,3 +76,32 @@ def test_what_cannot_be_reached(home: Path) -> None:
     assert "hunter2" not in json.dumps(found)
     shown = windlass(home, "doctor", "--config", str(file))
     assert (shown.returncode, "\n      → " in shown.stdout) == (1, True)
+
+
+async def test_a_clock_and_agents_that_differ(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database_url.replace("+psycopg", "")
+    sections: dict[str, Any] = {"database": {"url": url}}
+    settings = Settings(data_dir=tmp_path, **sections)
+    found = {one.part: one for one in await check_connections(settings)}
+    assert found["clock"].level == "ok"
+    assert found["agents"].message == "None has connected in the last day."
+    release = version("windlass")
+    agents = [("east", release, 0), ("west", "0.0.9", 0), ("gone", "0.0.1", 2)]
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, theirs, days in agents:
+            connection.execute(
+                "INSERT INTO clusters_clusters (id, name, agent_version, last_seen_at)"
+                " VALUES (%(name)s, %(name)s, %(version)s,"
+                " now() - make_interval(days => %(days)s))",
+                {"name": name, "version": theirs, "days": days},
+            )
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 60)
+    found = {one.part: one for one in await check_connections(settings)}
+    assert found["clock"].level == "warn"
+    assert found["clock"].message == "This machine and the database differ by 60.0 s."
+    assert "NTP" in found["clock"].remedy
+    assert found["agents"].level == "warn"
+    assert found["agents"].message == f"This server is {release}; west is 0.0.9."

@@ -11,6 +11,7 @@ from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import Windlass
 
 from windlass.cli.jobs.creation.examples import ExampleName
+from windlass.cli.jobs.creation.recipes import recipe
 from windlass.client import Windlass as Client
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -110,6 +111,23 @@ def test_a_recipe_is_where_a_job_begins(shell: Shell, rows: str, model: str) -> 
     assert checked["hyperparameters"]["n_epochs"] == 4
     refused = shell.run(*create, "--recipe", "sft-ful")
     assert (refused.returncode, "'sft-full'" in refused.stderr) == (2, True)
+
+
+def test_a_recipe_of_a_family_passes_a_dry_run(shell: Shell, rows: str, model: str) -> None:
+    with Client(shell.server.url, shell.server.owner_key) as client:
+        for name in ("llama", "qwen", "gemma", "mistral", "phi", "deepseek-coder"):
+            body = {**recipe(f"sft-{name}"), "model": model}
+            checked = client.jobs.check(body, training_format="chat", training_examples=50)
+            assert (checked["method"]["type"], checked["model"]) == ("supervised", model)
+    options = ("--recipe", "sft-phi", "--method", "kto", "--dry-run")
+    refused = shell.run("jobs", "create", "--model", model, "--training-file", rows, *options)
+    assert "The method kto takes" in refused.stderr, "a recipe goes with another method"
+    (phi,) = (
+        one
+        for one in json.loads(shell.data("jobs", "recipes", "-o", "json"))
+        if one["name"] == "sft-phi"
+    )
+    assert phi["notes"].startswith("Its layers are joined")
 
 
 def test_a_file_that_is_no_job_is_one_line(shell: Shell, rows: str) -> None:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from tests.support.processes.shell import Shell
 
+from windlass.client import Windlass
+from windlass.client.transport.session import PAGE
+
 
 def test_lists_begin_with_the_newest_and_tell_of_the_rest(shell: Shell, rows: str) -> None:
     project = str(shell.object("projects", "create", "Lists")["id"])
@@ -23,6 +26,34 @@ def test_lists_begin_with_the_newest_and_tell_of_the_rest(shell: Shell, rows: st
     assert shell.run("files", "list", "--limit", "1", "-q").stderr == ""
     assert shell.data("files", "list", "--purpose", "fine-tune-results", "-o", "name") == ""
     assert project in shell.data("projects", "list", "-o", "name").split()[0]
+
+
+def test_lists_and_completion_go_on_beyond_a_page(shell: Shell, tmp_path: Path) -> None:
+    project = str(shell.object("projects", "create", "Pages")["id"])
+    shell.environment["WINDLASS_PROJECT"] = project
+    note = tmp_path / "note.txt"
+    note.write_text("a")
+    with Windlass(shell.server.url, shell.server.owner_key, project=project) as client:
+        made = [client.files.upload(note, purpose="user_data")["id"] for _ in range(PAGE + 20)]
+    newest_first = made[::-1]
+
+    def listed(*options: str) -> tuple[list[str], str]:
+        done = shell.run("files", "list", "-o", "name", *options)
+        return done.stdout.split(), done.stderr
+
+    assert listed("--all") == (newest_first, "")
+    assert listed("--limit", "110") == (newest_first[:110], "10 more; --all shows them.\n")
+    assert listed() == (newest_first[:20], "100 more; --all shows them.\n")
+    table = shell.data("files", "list", "--all").splitlines()
+    assert [line.split()[0] for line in table] == ["ID", *newest_first]
+    # The oldest is on the second page: by its beginning, and where the shell completes it.
+    assert shell.object("files", "get", made[0][:-1])["id"] == made[0]
+    completion = {
+        "_WINDLASS_COMPLETE": "complete_bash",
+        "COMP_WORDS": "windlass files get file",
+        "COMP_CWORD": "3",
+    }
+    assert set(shell.run(environment=completion).stdout.split()) == set(made)
 
 
 def test_jobs_are_found_by_status_and_age(shell: Shell, rows: str, model: str) -> None:

@@ -16,6 +16,7 @@ from tests.support.services.jobs_plane import ScriptedRun
 from windlass.api.runner.v1 import runner_pb2
 
 LOSSES = [2.0, 1.5, 1.25, 1.0]
+WEIGHTS = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
 
 
 @pytest.fixture
@@ -99,6 +100,41 @@ async def test_a_follower_sees_each_step_and_the_end(stage: FrontJobs, shell: Sh
     assert len(told) == len(LOSSES) + 1
     assert json.loads(documents.stdout.splitlines()[-1])["valid_loss"] == 1.125
     assert "valid_loss 1.125" in await terminal
+
+
+async def test_a_job_and_its_checkpoints_tell_the_latest_reward(
+    stage: FrontJobs, shell: Shell
+) -> None:
+    job = await stage.create(stage.front.owner_key)
+    await stage.agent.wants(job)
+    run = stage.agent.run(job)
+    plain = await run.begin_upload("CHECKPOINT", 1, WEIGHTS)
+    await stage.plane.upload(plain.uploads, WEIGHTS)
+    await run.commit(plain.artifact_id, train_loss=0.5)
+    listed = await asyncio.to_thread(shell.data, "jobs", "checkpoints", job)
+    assert "REWARD" not in listed
+    assert "VALID LOSS" in listed
+    await measure(run, 1, train_loss=0.25)
+    about = json.loads(await asyncio.to_thread(shell.data, "jobs", "get", job, "-o", "json"))
+    assert about["windlass"]["progress"]["train_loss"] == 0.25
+    assert about["windlass"]["progress"]["train_mean_reward"] is None
+    await measure(run, 2, train_loss=0.125, train_mean_reward=0.625, tokens_per_second=1500.0)
+    saved = await run.begin_upload("CHECKPOINT", 2, WEIGHTS)
+    await stage.plane.upload(saved.uploads, WEIGHTS)
+    await run.commit(saved.artifact_id, train_mean_reward=0.625, full_valid_mean_reward=0.75)
+    assert "train_mean_reward 0.625" in await asyncio.to_thread(shell.data, "jobs", "get", job)
+    jobs = await asyncio.to_thread(shell.data, "jobs", "list", "-o", "wide")
+    assert "reward 0.625 · loss 0.125 · 1,500 tokens/s" in jobs
+    listed = await asyncio.to_thread(shell.data, "jobs", "checkpoints", job)
+    header, latest, first = listed.splitlines()
+    assert header.split("  ")[0] == "ID"
+    assert "TRAIN REWARD  VALID REWARD  TRAIN LOSS" in header
+    assert latest.split()[2:5] == ["0.625", "0.75", "-"]
+    assert first.split()[2:5] == ["-", "-", "0.5"]
+    async with stage.front.openai() as client:
+        page = await client.fine_tuning.jobs.checkpoints.list(job)
+    rewards = {"train_mean_reward": 0.625, "full_valid_mean_reward": 0.75}
+    assert page.data[0].metrics.model_extra == rewards
 
 
 async def test_a_job_without_measurements_says_so(stage: FrontJobs, shell: Shell) -> None:

@@ -1,8 +1,11 @@
 """What people get wrong costs them a sentence and an exit code, never a traceback."""
 
+import json
 import subprocess
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +19,7 @@ from tests.support.waiting import until
 from windlass.embedded_postgres import EmbeddedPostgres
 
 KEY = ("--api-key", "wl-x", "--base-url", "http://127.0.0.1:1")
+ROW = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 NOT_VALID = "windlass: the configuration is not valid:\n  "
 
 
@@ -35,6 +39,65 @@ def test_what_no_request_can_hold(
     done = windlass(tmp_path, "jobs", "list", *arguments)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert sentence in done.stderr
+
+
+@pytest.fixture(scope="module")
+def portal() -> Iterator[str]:
+    """The URL of a server that answers every request with its own page, object or redirection."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"detail": "hello"}' if "json" in self.path else b"<html>Sign in</html>"
+            self.send_response(302 if "away" in self.path else 200)
+            if "away" in self.path:
+                self.send_header("Location", "https://login.example/")
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("models", "get", "m"), "/v1/models/m answered 200 with text/html, not with a JSON obj"),
+        (("models", "list"), "/v1/models answered 200 with text/html, not with a JSON object."),
+        (("files", "upload", "rows.jsonl"), "/v1/files answered 200 with text/html, not with a J"),
+        (("chat", "m", "hello"), "/completions answered 200 with text/html, not with a stream of"),
+    ],
+)
+def test_another_program_at_the_address(
+    tmp_path: Path, portal: str, arguments: tuple[str, ...], sentence: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(ROW)}\n")
+    done = windlass(tmp_path, *arguments, "-q", "--api-key", "wl-x", "--base-url", portal)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert f"windlass: {portal}/v1" in done.stderr
+    assert sentence in done.stderr
+    assert "--base-url or --context names another one." in done.stderr
+
+
+def test_another_servers_json_and_redirection(tmp_path: Path, portal: str) -> None:
+    key = ("--api-key", "wl-x", "--base-url")
+    done = windlass(tmp_path, "models", "list", *key, f"{portal}/json")
+    assert (done.returncode, "not with a list." in done.stderr) == (3, True)
+    done = windlass(tmp_path, "models", "list", *key, f"{portal}/away")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"windlass: {portal}/away/v1/models answered 302 Found to https://login.example/. (302)\n",
+    )
 
 
 @pytest.mark.parametrize(

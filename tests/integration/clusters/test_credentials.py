@@ -19,6 +19,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.tables import clusters, credentials
+from windlass.clusters.transport import agent_service
 from windlass.core.config import AgentsSection, Settings
 from windlass.core.rpc.auth import digest
 
@@ -81,6 +82,29 @@ async def test_the_old_one_is_good_until_a_minute_after_the_new_ones_first_use(
     await later(plane, timedelta(seconds=6))
     assert await refused(accepted(plane, enrolled.credential)) == EXPIRED
     assert await accepted(plane, fresh.credential)
+
+
+async def test_those_that_are_not_good_are_found_together(
+    plane: ControlPlane, agent: AgentClient, enrolled: pb.EnrollResponse
+) -> None:
+    other, unused = await plane.enroll("west"), await agent.rotate()
+    await later(plane, timedelta(hours=2))
+    digests = [digest(one.credential) for one in (enrolled, unused, other)]
+    request = pb.FindEndedCredentialsRequest(digests=[*digests, digest("nobody's"), digests[0]])
+    (gone,) = (await plane.internal.FindEndedCredentials(request)).ended
+    assert (gone.digest, gone.reason) == (digest("nobody's"), "cluster_unregistered")
+    await later(plane, timedelta(minutes=2))
+    (gone,) = (await plane.internal.FindEndedCredentials(request)).ended
+    assert gone.reason == "cluster_unregistered", "to ask is no use, which would end the first"
+    assert await accepted(plane, unused.credential)
+    await later(plane, timedelta(minutes=2))
+    found = (await plane.internal.FindEndedCredentials(request)).ended
+    assert {one.digest: one.reason for one in found} == {
+        digest("nobody's"): "cluster_unregistered",
+        digests[0]: "credential_expired",
+    }
+    for one in found:
+        assert one.message
 
 
 async def test_an_answer_that_got_lost_is_asked_for_again(
@@ -233,7 +257,10 @@ async def hasty(database_url: str, tmp_path: Path) -> AsyncIterator[ControlPlane
         shutil.rmtree(plane.socket.parent)
 
 
-async def test_a_stream_ends_with_its_credential(hasty: ControlPlane) -> None:
+async def test_a_stream_ends_with_its_credential(
+    hasty: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_service, "LOOK_SECONDS", 3600.0)
     enrolled = await hasty.enroll()
     async with hasty.channel() as channel:
         agent = AgentClient(channel, enrolled.credential, executor="kubernetes")

@@ -5,7 +5,6 @@ in the place of torch, which would look only where a model leads it.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import pwd
@@ -18,19 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.environments.sandbox import needed_sandbox
+from tests.integration.confinement.looking import found
+from tests.integration.confinement.starting import started
 from tests.support.waiting import until
 
 from windlass.confinement import (
     Confinement,
+    NoConfinement,
     Walls,
     WorkloadLimits,
+    accounts,
     cgroups,
     confinement,
     innermost,
     making,
     python_paths,
 )
+from windlass.sandbox import NoSandbox, make_sandbox
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.executors.process.allotment import Allotment
@@ -40,7 +43,6 @@ from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.runner.supervisor.trainer import TrainerProcess, environment
 
 TESTS = Path(__file__).parents[3]
-LIMITS = WorkloadLimits(memory=2**28, processes=64)
 # Prints what it found as one line of JSON.
 LOOK = """
 import json, os, socket, sys
@@ -61,12 +63,6 @@ found = {
 }
 print("FOUND", json.dumps(found), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def walled() -> Confinement:
-    needed_sandbox()
-    return confinement("required")
 
 
 @pytest.fixture
@@ -90,12 +86,6 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
-
-
-def found(log: Path) -> dict[str, Any]:
-    line = next(line for line in log.read_text().splitlines() if line.startswith("FOUND "))
-    read: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
-    return read
 
 
 def looking(secrets: dict[str, Path], port: int, *, read: Path, write: Path) -> str:
@@ -177,75 +167,6 @@ def test_an_adapter_that_comes_later_is_seen(walled: Confinement, tmp_path: Path
         assert Shelf(shelf, walled).put(cached) == wanted.parent
         said, _ = process.communicate("x", timeout=60)
     assert said == "{}\n"
-
-
-@contextlib.contextmanager
-def started(
-    walled: Confinement, code: str, *arguments: str, limits: WorkloadLimits = LIMITS, **walls: Any
-) -> Iterator["subprocess.Popen[str]"]:
-    """A Python within walls, with pipes."""
-    command = [sys.executable, "-I", "-c", code, *arguments]
-    within = Walls(**{**walls, "readable": (*python_paths(), *walls.get("readable", ()))})
-    with walled.launch(command, within, name="test", limits=limits) as launch:
-        process = subprocess.Popen(
-            launch.command,
-            pass_fds=launch.descriptors,
-            env=child_environment(confined=True),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd="/",
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        walled.forget("test")
-
-
-def test_a_workload_gets_no_more_memory_than_its_own(walled: Confinement) -> None:
-    code = "import os\nblocks = []\nwhile len(blocks) < 64: blocks.append(os.urandom(2**24))"
-    with started(walled, code) as process:
-        process.communicate(timeout=120)
-        # Killed by its control group, or refused by its limit.
-        assert process.returncode in (1, 128 + signal.SIGKILL)
-
-
-def test_limits_that_are_set_later_hold(walled: Confinement) -> None:
-    code = (
-        "import os\nprint('on', flush=True)\ninput()\nblocks = []\n"
-        "while len(blocks) < 64: blocks.append(os.urandom(2**24))"
-    )
-    with started(walled, code, limits=WorkloadLimits(memory=2**33)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "on\n"
-        changed = walled.limit("test", LIMITS)
-        process.communicate("\n", timeout=120)
-        # Without a control group those from before hold, and nobody is told otherwise.
-        assert process.returncode == (128 + signal.SIGKILL if changed else 0)
-    assert not walled.limit("unheard-of", LIMITS)
-
-
-def test_a_workload_gets_no_more_processes_than_its_own(walled: Confinement) -> None:
-    code = """
-import os
-count = 0
-try:
-    while count < 500:
-        if os.fork() == 0:
-            os.read(0, 1); os._exit(0)
-        count += 1
-except OSError:
-    pass
-print(count, flush=True)
-"""
-    if os.geteuid() != 0:
-        # Without a control group and a user of its own its processes count with everybody's.
-        return
-    with started(walled, code) as process:
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) < LIMITS.processes
 
 
 def test_sigterm_reaches_the_command_and_its_code_comes_back(walled: Confinement) -> None:
@@ -345,6 +266,18 @@ def test_a_trial_that_was_killed_leaves_no_control_group(walled: Confinement) ->
     assert process.wait(timeout=60) == -signal.SIGKILL
     making.walled.__wrapped__()
     assert not [path for path in cgroups.Group(f"trial-{process.pid}").folders if path.exists()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user has no ids to give")
+def test_without_a_place_for_user_ids_there_is_no_confinement(
+    walled: Confinement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").write_text("a file")
+    monkeypatch.setattr(accounts, "_HELD", tmp_path / "run" / "ids")
+    with pytest.raises(NoConfinement, match="Not a directory"):
+        making.walled.__wrapped__()
+    with pytest.raises(NoSandbox, match="Not a directory"):
+        make_sandbox()
 
 
 def test_processes_that_start_at_once_find_that_walls_can_be_built(walled: Confinement) -> None:

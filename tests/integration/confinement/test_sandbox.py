@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tests.support.environments.sandbox import needed_sandbox
 from windlass.confinement.syscalls import DENIED, NAMESPACES
 from windlass.core.account import server_account
 from windlass.graders import Fault, Ungradable
-from windlass.sandbox import Program, Sandbox, SandboxLimits
+from windlass.sandbox import NoSandbox, Program, Sandbox, SandboxLimits, make_sandbox
 
 # Runs what the item says, and says what came of it.
 SOURCE = """
@@ -50,6 +51,25 @@ SMALL = SandboxLimits(memory=2**29, disk=2**20, seconds=3)
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
     return needed_sandbox()
+
+
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [("bwrap", "bubblewrap"), ("prlimit", "util-linux"), ("choom", "util-linux")],
+)
+def test_there_is_none_without_its_programs(
+    sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    package: str,
+) -> None:
+    """None with fewer limits, in particular."""
+    for other in {"bwrap", "prlimit", "choom", "setpriv"} - {program}:
+        (tmp_path / other).symlink_to(shutil.which(other) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoSandbox, match=re.escape(f"{package} ({program}) is not installed")):
+        make_sandbox()
 
 
 @pytest.fixture(scope="module")

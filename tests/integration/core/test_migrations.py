@@ -3,9 +3,10 @@
 import threading
 
 import sqlalchemy as sa
+from alembic import command
 from tests.support.environments import postgres
 
-from windlass.migrations import current, differences, head, migrate
+from windlass.migrations import config, current, differences, head, migrate
 
 
 def test_history_and_tables_agree(database_url: str) -> None:
@@ -33,4 +34,39 @@ def test_servers_that_start_together_migrate_once(postgres_url: str) -> None:
         assert not failures
         engine = sa.create_engine(url)
         assert current(engine) == head()
+        engine.dispose()
+
+
+def test_keys_that_are_there_rest_on_their_line_of_makers(postgres_url: str) -> None:
+    with postgres.fresh_database(postgres_url) as url:
+        command.upgrade(config(url), "202611241110")
+        engine = sa.create_engine(url)
+        keys = [("root", "ann", "", ""), ("handed", "bob", "ann", "root")]
+        keys += [("minted", "bob", "bob", "handed"), ("lone", "eve", "gone", "")]
+        with engine.begin() as connection:
+            for key, owner, maker, parent in keys:
+                connection.execute(
+                    sa.text(
+                        "INSERT INTO users_api_keys (id, digest, name, organization_id, project_id,"
+                        " user_id, role, redacted, created_at, expires_at, made_by, parent_key_id)"
+                        " VALUES (:key, :digest, 'k', 'org', '', :owner, 'organization_reader', '',"
+                        " 0, 0, :maker, :parent)"
+                    ),
+                    {
+                        "key": key,
+                        "digest": key.encode(),
+                        "owner": owner,
+                        "maker": maker,
+                        "parent": parent,
+                    },
+                )
+        migrate(url)
+        with engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT id, rests_on FROM users_api_keys"))
+            assert {row.id: row.rests_on for row in found} == {
+                "root": [],
+                "handed": ["ann"],
+                "minted": ["ann", "bob"],
+                "lone": ["gone"],
+            }
         engine.dispose()

@@ -96,7 +96,7 @@ def test_what_is_no_json_or_no_route_has_the_same_shape(engine: RunningEngine) -
         nowhere = http.get("/v1/nothing")
         assert (nowhere.status_code, nowhere.json()["error"]["type"]) == (404, "not_found_error")
         large = http.post("/v1/completions", content=b"x" * (33 * 2**20))
-        assert (large.status_code, large.json()["error"]["code"]) == (413, "http_413")
+        assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
 
 
 def test_tokenize_counts_as_a_chat_does(engine: RunningEngine) -> None:
@@ -131,6 +131,31 @@ def test_what_is_unknown_is_refused_by_name(
     status, error = ask(engine, path, **fields, temprature=1)
     assert (status, error["code"], error["param"]) == (400, "unknown_parameter", "temprature")
     assert error["message"] == "Unknown parameter: 'temprature'."
+
+
+VOCABULARY = 400
+# Beyond the vocabulary, and beyond every integer of a machine.
+NUMBERS = (-1, 0, 1, 5, 20, 21, VOCABULARY, VOCABULARY + 1, 2**31, 2**63, 2**64, 10**400)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_beyond_the_vocabulary_are_refused(engine: RunningEngine, number: int) -> None:
+    chat: dict[str, Any] = {"messages": HELLO, "max_tokens": 1}
+    status, error = ask(engine, "/v1/chat/completions", **chat, logprobs=True, top_logprobs=number)
+    assert (status, error.get("param")) in ((200, None), (400, "top_logprobs"))
+    assert (status == 200) is (0 <= number <= 20)
+    status, error = ask(engine, "/v1/chat/completions", **chat, logprobs=number)
+    assert (status, error["param"]) == (400, "logprobs"), "which is true or false there"
+    status, error = ask(engine, "/v1/completions", prompt="fox", max_tokens=1, logprobs=number)
+    assert (status, error.get("param")) in ((200, None), (400, "logprobs"))
+    assert (status == 200) is (0 <= number <= 20)
+    for path, field in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+        status, error = ask(engine, path, **{field: [number]})
+        assert (status == 200) is (0 <= number < VOCABULARY), error
+        assert status == 200 or (status, error["param"]) == (400, field)
+    status, error = ask(engine, "/v1/completions", prompt="fox", logit_bias={str(number): 1})
+    assert (status == 200) is (0 <= number < VOCABULARY), error
+    assert status == 200 or (status, error["param"]) == (400, "logit_bias")
 
 
 def test_what_has_no_effect_is_accepted_and_listed(engine: RunningEngine) -> None:

@@ -10,15 +10,18 @@ from typing import Any
 import grpc
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 from tests.support.agents.kueue_agent import KueueAgent, assign, known_tenant
 from tests.support.services.jobs_plane import JobsPlane, Tenant, running_jobs_plane
 from tests.support.waiting import until
 
-from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.federation.v1 import federation_pb2 as pb
 from windlass.api.federation.v1 import federation_pb2_grpc as rpc
 from windlass.core.errors import from_rpc
-from windlass.federation.scheduler import HOMELESS
+from windlass.federation.scheduler import HOMELESS, ObjectStatuses
+from windlass.federation.store import FederationStore
+from windlass.workload_statuses import StatusFollower
 
 QUEUE = "team-a"
 SPEC = {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}}
@@ -277,3 +280,37 @@ async def test_a_suspended_object_waits_until_it_is_not(
     await applied(east, home.namespace, suspend=False)
     assert (await guest(west)).guest.attempt == 1
     await note(east, cluster="west")
+
+
+async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_object(
+    plane: JobsPlane, tenant: Tenant, agents: dict[str, KueueAgent]
+) -> None:
+    east, west = agents["east"], agents["west"]
+    home = await assign(tenant, east, QUEUE)
+    await assign(tenant, west, QUEUE)
+    for uid in ("uid-1", "uid-2"):
+        await applied(east, home.namespace, uid)
+
+    async def both() -> list[clusters_pb2.Workload]:
+        found = [one for one in west.desired.values() if one.HasField("guest")]
+        return found if len(found) == 2 else []
+
+    bad, good = await until(both)
+    store = FederationStore(plane.app.database, plane.app.wake)
+    clusters = clusters_pb2_grpc.ClustersInternalServiceStub(plane.channel)
+    apply = ObjectStatuses(store, max_attempts=2).apply
+    of: dict[str, Any] = {"cluster_id": west.cluster_id, "generation": bad.generation}
+    statuses = [
+        # As an earlier release may have stored it.
+        clusters_pb2.WorkloadStatus(
+            workload_id=bad.id, phase=clusters_pb2.PHASE_FAILED, message="torn\0apart", **of
+        ),
+        clusters_pb2.WorkloadStatus(
+            workload_id=good.id, phase=clusters_pb2.PHASE_FAILED, message="It broke.", **of
+        ),
+    ]
+    with pytest.raises(DBAPIError):
+        await apply(statuses)
+    follower = StatusFollower("federation", clusters, apply)
+    await follower.take(clusters_pb2.StatusDelta(statuses=statuses))
+    assert (await store.find([good.id]))[good.id].message == "It broke."

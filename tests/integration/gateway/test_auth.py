@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ from tests.support.waiting import until
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
-from windlass.core.errors import Unavailable
+from windlass.core import clock
+from windlass.core.errors import REASON_KEY, Unavailable
+from windlass.core.operations import status_of
+from windlass.core.rpc import auth
 from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.grace import SETTLE_SECONDS
 from windlass.key_cache import TRUST_SECONDS
 
 
@@ -115,29 +119,44 @@ async def test_an_owner_chooses_the_project_by_its_header(front: Front) -> None:
         assert (await http.get("/v1/me")).json()["project"]["is_default"]
 
 
+SECRET = "wl-secret"
+
+
+def refused(code: grpc.StatusCode, reason: str = "") -> grpc.aio.AioRpcError:
+    trailing = grpc.aio.Metadata(*([(REASON_KEY, reason)] if reason else []))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing)
+
+
 class Ear:
     """Stands for rbac and users, so that a test can silence the beats."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self.away = False
+        self.away = self.refuses = False
+        self.expires_at = 0
         self.beats: asyncio.Queue[users_pb2.KeyBeat] = asyncio.Queue()
         self.during: Any = None
 
     async def Authenticate(self, request: Any, timeout: float) -> rbac_pb2.AuthenticateResponse:
         if self.away:
-            raise grpc.aio.AioRpcError(
-                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata()
-            )
+            raise refused(grpc.StatusCode.UNAVAILABLE)
         self.asked += 1
+        if self.refuses or request.key_digest != auth.digest(SECRET):
+            raise refused(grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key")
         if self.during is not None:
             await self.during()
         principal = auth_pb2.Principal(organization_id="org", project_id="proj", key_id="key_1")
-        return rbac_pb2.AuthenticateResponse(principal=principal)
+        return rbac_pb2.AuthenticateResponse(principal=principal, expires_at=self.expires_at)
 
-    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
+    def WatchKeys(self, request: Any) -> "Ear":
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[users_pb2.KeyBeat]:
         while True:
             yield await self.beats.get()
+
+    def cancel(self) -> None:
+        """Ends the watch; there is nothing to do."""
 
     async def beat(self, *changed: str, reset: bool = False) -> None:
         self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=changed, reset=reset))
@@ -145,7 +164,7 @@ class Ear:
             await asyncio.sleep(0)
 
 
-HEADERS = {b"authorization": b"Bearer wl-secret"}
+HEADERS = {b"authorization": b"Bearer " + SECRET.encode()}
 
 
 @pytest.fixture
@@ -186,6 +205,17 @@ async def test_without_beats_every_request_asks_and_fails_closed(
         await authenticator.authenticate(HEADERS)
 
 
+async def test_a_gateway_is_ready_when_keys_can_be_looked_up(
+    ear: tuple[Ear, Authenticator],
+) -> None:
+    """Users may be there, whose beats it hears, and rbac not yet."""
+    rbac, authenticator = ear
+    await authenticator.check()
+    rbac.away = True
+    with pytest.raises(Unavailable):
+        await authenticator.check()
+
+
 async def test_an_answer_that_a_change_overtook_is_not_kept(
     ear: tuple[Ear, Authenticator],
 ) -> None:
@@ -196,6 +226,108 @@ async def test_an_answer_that_a_change_overtook_is_not_kept(
     await authenticator.authenticate(HEADERS)
     await authenticator.authenticate(HEADERS)
     assert rbac.asked == 2
+
+
+GRACE = 60.0
+Lenient = tuple[Ear, Authenticator, Callable[[float], None]]
+
+
+@pytest.fixture
+async def lenient(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lenient]:
+    """A gateway that was granted a grace and knows a key, and how to be so late after a beat."""
+    ear = Ear()
+    stubs: Any = ear
+    authenticator = Authenticator(stubs, stubs, grace_seconds=GRACE)
+    watching = asyncio.create_task(authenticator.watch())
+    await ear.beat(reset=True)
+    await authenticator.authenticate(HEADERS, graced=True)
+    now = time.monotonic
+    yield ear, authenticator, lambda s: monkeypatch.setattr(time, "monotonic", lambda: now() + s)
+    monkeypatch.undo()
+    watching.cancel()
+
+
+async def test_a_known_key_outlasts_an_outage_for_inference_alone(lenient: Lenient) -> None:
+    rbac, authenticator, late = lenient
+    rbac.away = True
+    for seconds in (2, GRACE - 1):
+        late(seconds)
+        assert (await authenticator.authenticate(HEADERS, graced=True)).key_id == "key_1"
+        # No other asks for a moment.
+        assert authenticator.known(HEADERS, graced=True)
+        assert authenticator.known(HEADERS) is None
+        with pytest.raises(Unavailable):
+            await authenticator.authenticate(HEADERS)
+        with pytest.raises(Unavailable):
+            await authenticator.authenticate({b"x-api-key": b"another"}, graced=True)
+    assert authenticator.vouches("key_1")
+    assert not authenticator.vouches("key_2")
+    late(GRACE + 1)
+    assert authenticator.known(HEADERS, graced=True) is None
+    assert not authenticator.vouches("key_1")
+    with pytest.raises(Unavailable):
+        await authenticator.authenticate(HEADERS, graced=True)
+
+
+async def test_in_its_grace_a_gateway_is_ready_and_degraded(lenient: Lenient) -> None:
+    _, authenticator, late = lenient
+    excuse = authenticator.grace.excuse
+    # Whatever waits for the database, whichever services share the process.
+    away = {"process": "ok", "gateway.keys": "Away.", "jobs.statuses": "Stale."}
+    back = {**away, "gateway.keys": "ok"}
+    assert excuse(back) == back
+    late(GRACE - 1)
+    assert excuse(away) == {
+        "process": "ok", "gateway.keys": "degraded: Away.", "jobs.statuses": "degraded: Stale."
+    }  # fmt: skip
+    assert status_of(excuse(away)) == "degraded"
+    for part in ("process", "objects"):
+        assert status_of(excuse({**away, part: "Failed."})) == "not ready"
+    # Keys are checked again, and not every stream has begun anew.
+    assert status_of(excuse(back)) == "degraded"
+    late(GRACE - 1 + SETTLE_SECONDS)
+    assert excuse(back) == back
+    assert excuse(away) == away
+
+
+async def test_who_does_not_answer_is_not_waited_for(
+    lenient: Lenient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rbac, authenticator, late = lenient
+    monkeypatch.setattr("windlass.gateway.authentication.authenticator.ASK_SECONDS", 0.01)
+    rbac.during = asyncio.Event().wait
+    late(2)
+    async with asyncio.timeout(10):
+        assert await authenticator.authenticate(HEADERS, graced=True)
+
+
+async def test_an_answer_goes_before_the_grace(lenient: Lenient) -> None:
+    rbac, authenticator, late = lenient
+    rbac.refuses = True
+    late(2)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await authenticator.authenticate(HEADERS, graced=True)
+    rbac.away = True
+    with pytest.raises(Unavailable):
+        await authenticator.authenticate(HEADERS, graced=True)
+
+
+async def test_a_key_that_changed_or_expired_has_no_grace(lenient: Lenient) -> None:
+    rbac, authenticator, late = lenient
+    rbac.expires_at = clock.now_seconds() + 1
+    await rbac.beat("key_1")
+    await authenticator.authenticate(HEADERS, graced=True)
+    await until(lambda: authenticator.has_ended("key_1"))
+    rbac.away = True
+    late(2)
+    assert not authenticator.vouches("key_1")
+    with pytest.raises(Unavailable):
+        await authenticator.authenticate(HEADERS, graced=True)
+    late(0)
+    await rbac.beat("key_1")
+    late(2)
+    with pytest.raises(Unavailable):
+        await authenticator.authenticate(HEADERS, graced=True)
 
 
 @pytest.mark.parametrize(

@@ -279,8 +279,9 @@ async def test_a_model_that_cannot_start_says_why(front: Front) -> None:
 
 
 async def test_a_model_that_does_not_come_in_time_is_not_ready(front: Front) -> None:
-    front.board.pin("never")
-    with pytest.raises(openai.InternalServerError, match="still loading") as caught:
+    front.board.pin("never", waits_for="copying the model")
+    words = "'never' is still loading: copying the model."
+    with pytest.raises(openai.InternalServerError, match=words) as caught:
         await front.openai().chat.completions.create(model="never", messages=HI)
     assert caught.value.response.headers["retry-after"]
 

@@ -6,7 +6,9 @@ The application behind it is a few lines, so that what is seen is the listener's
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,15 @@ async def test_a_handshake_that_does_not_come(tmp_path: Path) -> None:
             assert await half[0].all() == b""
             assert await half[-1].all() == b""
         await until_closed(server)
+
+
+async def test_an_answer_has_the_date_of_its_request() -> None:
+    async with listening() as server, httpx.AsyncClient() as client:
+        dates = set[float]()
+        while len(dates) < 3:
+            before = int(time.time())
+            answer = await client.get(f"http://127.0.0.1:{server.port}/small")
+            (date,) = answer.headers.get_list("date")
+            dates.add(parsedate_to_datetime(date).timestamp())
+            assert before <= max(dates) <= time.time()
+            await asyncio.sleep(0.1)

@@ -63,6 +63,7 @@ def test_the_page_on_exports_is_true(
     assert again.choices[0].message.content == adapted.choices[0].message.content
 
 
+@pytest.mark.long
 def test_a_merged_reward_model_scores_as_before(server: Windlass, tmp_path: Path) -> None:
     write_files(tmp_path)
     client = server.openai()

@@ -86,6 +86,7 @@ def test_a_model_that_the_platform_serves_grades(server: Windlass) -> None:
     assert found.metadata.token_usage
 
 
+@pytest.mark.long
 def test_a_job_is_rewarded_as_the_same_answers_are_by_hand(
     server: Windlass, tmp_path: Path
 ) -> None:

@@ -123,3 +123,10 @@ async def test_the_page_on_waiting_is_true(reader: Reader, tmp_path: Path) -> No
     why = json.loads(await reader.follow(said, after="Over the API"))
     assert why["summary"] == explained.splitlines()[0]
     assert [one["name"] for one in why["verdicts"] if one["chosen"]] == ["east"]
+    await reader.data("jobs", "cancel", job, "--yes")
+    await east.wants(job, "DELETED")
+    await east.says(job, "STOPPED")
+    # A sentence is all: where it was is no reason for anything any more.
+    ended = "It was cancelled. The job was cancelled while it waited.\n"
+    assert await shown(reader, said, "was cancelled") == ended
+    assert json.loads(await reader.data("jobs", "explain", job, "-o", "json"))["verdicts"]

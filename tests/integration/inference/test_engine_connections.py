@@ -172,6 +172,27 @@ async def test_a_cancelled_request_ends_its_connection() -> None:
         await asyncio.wait_for(closed.wait(), 5)
 
 
+async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None:
+    busy = says(b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\n{}")
+    async with (
+        engine(busy) as (full, _),
+        engine(busy) as (other, _),
+        engine(says(WHOLE)) as (free, _),
+    ):
+        engines = Engines()
+        addresses = [pool._address.geturl() for pool in (full, other, free)]
+        endpoints = [EngineEndpoint(one, one, frozenset()) for one in addresses]
+        for _ in range(10):
+            answer, pool = await engines.open(endpoints, PATH, b"{}", "req_1")
+            assert (answer.status, await answer.read()) == (200, b"{}")
+            pool.done(answer)
+        # Where nobody has room, the client hears what the engine says.
+        answer, pool = await engines.open(endpoints[:2], PATH, b"{}", "req_1")
+        assert (answer.status, await answer.read()) == (503, b"{}")
+        pool.done(answer)
+        await engines.close()
+
+
 async def test_nobody_listening_is_an_error_in_openai_shape() -> None:
     engines = Engines()
     gone = EngineEndpoint("e", "http://127.0.0.1:1", frozenset())

@@ -96,13 +96,13 @@ def workload(
 class Machine:
     """A driver, and what it says."""
 
-    def __init__(self, folder: Path, *, slots: int = 2, stop_on_close: bool = True):
+    def __init__(self, folder: Path, *, slots: int = 2, cpus: int = 4, stop_on_close: bool = True):
         self.changes = 0
         self.folder = folder
         sockets = folder / "s"
         sockets.mkdir(exist_ok=True, mode=0o700)
         self.allocator = Allocator(
-            Hardware(devices=(Device(id="GPU-a"),), cpus=4, memory_bytes=2**33)
+            Hardware(devices=(Device(id="GPU-a"),), cpus=cpus, memory_bytes=2**33)
         )
         self.driver = EngineDriver(
             data=folder,
@@ -305,6 +305,25 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
             pb.Workload(id="eng-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
         )
         await until(lambda: host.status("eng-1") is None)
+        await until(
+            lambda: (s := host.status("eng-2")) is not None and s.phase == pb.PHASE_RUNNING,
+            START_SECONDS,
+        )
+
+
+async def test_engines_of_a_small_machine_start_one_after_the_other(
+    store: tuple[Path, str], folder: Path
+) -> None:
+    async with machine(folder, cpus=2) as host:
+        await host.driver.apply(workload(store))
+        await until(lambda: host.processes())
+        await host.driver.apply(workload(store, identifier="eng-2"))
+        waiting = await until(
+            lambda: s if (s := host.status("eng-2")) and s.reason == "WaitingToStart" else None
+        )
+        assert waiting.message == "Waiting until other engines of the machine have started"
+        assert len(host.processes()) == 1
+        await host.reaches(pb.PHASE_RUNNING)
         await until(
             lambda: (s := host.status("eng-2")) is not None and s.phase == pb.PHASE_RUNNING,
             START_SECONDS,

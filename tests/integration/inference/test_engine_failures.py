@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 from tests.support.environments.postgres import reachable_folder
@@ -16,6 +17,7 @@ from windlass_agent.executors.process.allocator import ENGINE, Allocator
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines import driver as engines
 from windlass_agent.machine import Machine
+from windlass_agent.memory import default_limits, engine_bound
 
 # As vLLM prints it: its core's error in a process of its own, then that of its server.
 VLLM = """
@@ -64,7 +66,7 @@ async def test_an_engine_that_cannot_start_says_why_in_a_sentence(
         driver = engines.EngineDriver(
             data=folder,
             sockets=folder / "s",
-            places=Allocator(Machine(devices=(), cpus=2, memory_bytes=2**33)).places(ENGINE, 1),
+            places=Allocator(Machine(devices=(), cpus=2, memory_bytes=2**33)).places(ENGINE, 4),
             share=ResourceRequest(),
             changed=lambda: None,
             stop_on_close=True,
@@ -80,6 +82,9 @@ async def test_an_engine_that_cannot_start_says_why_in_a_sentence(
             )
         )
         await until(lambda: driver.statuses()[0].phase == pb.PHASE_FAILED)
+        record = msgspec.json.decode(next(folder.rglob("eng-1.json")).read_bytes())
+        # Nobody gave engines a share: one that is so small has its part of the machine alone.
+        assert record["allotment"]["memory_bound"] == engine_bound(0, 4) < default_limits().memory
         assert driver.statuses()[0].message == f"The engine ended with code 1: {expected}"
         await driver.close()
     (logged,) = [entry for entry in logs if entry["event"] == "engine_ended"]

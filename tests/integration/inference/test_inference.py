@@ -108,6 +108,13 @@ async def uses(platform: Platform, version: str) -> list[str]:
     return list((await platform.inference_internal.FindUses(request)).engine_ids)
 
 
+async def message(platform: Platform) -> str:
+    """What the list says of the only engine."""
+    call = platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    (engine,) = (await call).engines
+    return str(engine.message)
+
+
 async def test_a_wanted_model_gets_an_engine_and_a_route(served: tuple[Platform, Routes]) -> None:
     platform, routes = served
     agent = await platform.live_cluster()
@@ -119,12 +126,14 @@ async def test_a_wanted_model_gets_an_engine_and_a_route(served: tuple[Platform,
     assert engine.engine.model_version_id == model.version_id
     assert (engine.organization_id, engine.project_id) == ("org-of-proj-a", "proj-a")
     assert not routes.addresses("tiny"), "it does not answer yet"
+    assert await message(platform) == "waiting for the cluster to start the engine"
     # What the agent downloads is what was imported.
     async with httpx.AsyncClient() as http:
         got = {file.path: (await http.get(file.url)).content for file in engine.engine.model_files}
     assert got == FILES
     address = await agent.run(engine)
     await routes.answers("tiny", address)
+    assert await message(platform) == ""
     endpoint = routes.known["proj-a", "tiny"].endpoints[0]
     assert (endpoint.engine_id, endpoint.capabilities.context_length) == (engine.id, 512)
     for _ in range(3):
@@ -292,6 +301,7 @@ async def test_a_failed_start_is_told_and_tried_again_when_wanted(
     await agent.report(engine, FAILED, reason="ProcessExited", message="bad weights")
     said = f"bad weights (engine {engine.id})"
     await until(lambda: routes.known["proj-a", "tiny"].error == said)
+    assert (await message(platform)).startswith(f"{said}; a request starts it again in ")
     assert agent.workloads[engine.id].generation == engine.generation, "not at once"
     # Nobody wanted it since it failed.
     await age(platform, base.version_id, 10)
@@ -419,7 +429,7 @@ async def test_two_replicas_start_one_engine(database_url: str, tmp_path: Path) 
         settings = Settings(
             peers={
                 name: platform.app.clients.address("models")
-                for name in ("models", "clusters", "sessions")
+                for name in ("models", "clusters", "sessions", "users")
             }
         )
         key = tmp_path / "data" / "keys" / "master.key"

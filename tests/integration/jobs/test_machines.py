@@ -3,9 +3,11 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc
 import pytest
+from tests.support.factories.job_documents import document
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 from tests.support.waiting import until
 
@@ -63,6 +65,19 @@ async def test_jobs_go_where_their_gpus_are_free(
 async def test_what_no_machine_has_is_refused_with_the_numbers(
     tenant: Tenant, machines: dict[str, ScriptedAgent]
 ) -> None:
+    file = await tenant.put_file()
+    extra = json.dumps({"resources": {"memory_bytes": 65 * GIB}}).encode()
+    body = document(model="tiny", method="supervised", training_file=file.id, extra=extra)
+
+    async def is_refused() -> bool:
+        try:
+            await tenant.call("CheckJob", pb.CheckJobRequest(document=body))
+        except grpc.aio.AioRpcError:
+            return True
+        return False
+
+    # A job is accepted while nobody has looked at the machines yet.
+    await until(is_refused)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await create(tenant, memory_bytes=65 * GIB)
     error = from_rpc(caught.value)
@@ -89,6 +104,39 @@ async def test_what_a_machine_that_is_away_may_have_waits_with_a_warning(
     events = await tenant.call("ListEvents", pb.ListEventsRequest(job_id=job.id))
     [warning] = [one for one in events.events if one.level == runner_pb2.LEVEL_WARN]
     assert warning.message.startswith("No machine is large enough for a job that asks for 65 GiB")
+
+
+async def test_qlora_goes_where_its_package_is_and_is_refused_where_none_is(
+    plane: JobsPlane, tenant: Tenant, machines: dict[str, ScriptedAgent]
+) -> None:
+    file = await tenant.put_file()
+    extra = json.dumps({"config": {"load_in_4bit": True}}).encode()
+    asked: dict[str, Any] = {"training_file": file.id, "extra": extra}
+    body = document(model="tiny", method="supervised", **asked)
+    for call in (
+        tenant.call("CheckJob", pb.CheckJobRequest(document=body)),
+        tenant.call("CreateJob", pb.CreateJobRequest(document=body)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        error = from_rpc(caught.value)
+        assert (error.reason, error.param) == (
+            "library_not_installed",
+            "windlass.config.load_in_4bit",
+        )
+        assert error.message.startswith(
+            "load_in_4bit needs bitsandbytes, which is installed on no cluster of the project."
+        )
+    equipped = await plane.agent("equipped", libraries=["bitsandbytes"])
+    try:
+        job = await tenant.create(**asked)
+        await equipped.wants(job.id)
+    finally:
+        await equipped.close()
+    found = await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job.id))
+    reasons = {one.cluster_name: one.reason for one in found.verdicts}
+    lacking = "It does not have bitsandbytes, which load_in_4bit needs"
+    assert reasons["large"] == reasons["small"] == lacking
 
 
 async def test_what_a_machine_says_of_itself_is_shown(

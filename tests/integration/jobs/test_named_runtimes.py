@@ -54,6 +54,7 @@ async def test_a_runtime_that_is_not_offered_is_refused_by_its_field(stage: Fron
     for windlass, why in (
         ({"runtime": "torchtune"}, "no live cluster offers 'torchtune'.* Offered: trl"),
         ({"runtime": "mlx"}, "no live cluster offers 'mlx' to this project. Offered: trl"),
+        ({"runtime": "trll"}, r"Offered: trl\. Did you mean 'trl'\?"),
         ({"runtime": "trl", "backend": "torchtune"}, "a backend other than windlass.backend"),
         ({"runtime": ""}, "is not a valid name"),
         ({"runtime": None}, "expected a string"),

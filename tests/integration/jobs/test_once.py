@@ -21,7 +21,7 @@ from windlass.jobs.attempts.artifacts import ArtifactStore
 from windlass.jobs.attempts.retention import Retention
 from windlass.jobs.domain.job import Change, Job, Keep, NewEvent
 from windlass.jobs.effects.handlers import EffectHandlers
-from windlass.jobs.effects.statuses import StatusFollower
+from windlass.jobs.effects.statuses import JobStatuses
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, SchedulableCluster
 from windlass.jobs.scheduling.placement import JobPlacer
 from windlass.jobs.scheduling.scoring import Load
@@ -145,7 +145,7 @@ class Steps:
     store: JobStore
     outbox: Outbox
     placement: JobPlacer
-    follower: StatusFollower
+    statuses: JobStatuses
 
     @classmethod
     def of(cls, plane: JobsPlane) -> "Steps":
@@ -169,7 +169,7 @@ class Steps:
             store,
             delivering,
             JobPlacer(app.database, app.wake, delivering),
-            StatusFollower(store, clusters, max_attempts=3),
+            JobStatuses(store, max_attempts=3),
         )
 
     async def place(self, agent: ScriptedAgent) -> None:
@@ -200,7 +200,7 @@ class Steps:
             phase=clusters_pb2.Phase.Value(f"PHASE_{phase}"),
         )
         for _ in range(2):
-            await self.follower.take([status])
+            await self.statuses.apply([status])
 
 
 @pytest.fixture
@@ -277,6 +277,37 @@ async def test_what_a_receiver_cannot_take_now_is_owed_until_it_can(still: JobsP
         return await count(still, "usage_records") == 1
 
     await until(delivered)
+    await agent.close()
+
+
+async def test_an_end_that_waits_for_another_service_says_so(still: JobsPlane) -> None:
+    tenant, agent, steps = await still.tenant(), await still.agent(), Steps.of(still)
+    job_id = (await tenant.create()).id
+    await steps.place(agent)
+    await steps.deliver_with_crashes()
+    await agent.wants(job_id)
+    run = agent.run(job_id)
+    await run.upload("FINAL", 1)
+    await run.finish()
+    async with still.app.database.begin() as connection:
+        await connection.execute(sa.text("ALTER TABLE models_stream RENAME TO away"))
+
+    async def told() -> bool:
+        await steps.outbox.deliver_batch()
+        return "Registering the model failed 2 times" in (await tenant.job(job_id)).queue.reason
+
+    await until(told)
+    why = await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job_id))
+    assert "being registered. Registering the model failed" in why.summary
+    async with still.app.database.begin() as connection:
+        await connection.execute(sa.text("ALTER TABLE away RENAME TO models_stream"))
+
+    async def done() -> bool:
+        await steps.outbox.deliver_batch()
+        return (await tenant.job(job_id)).state == pb.JOB_STATE_SUCCEEDED
+
+    await until(done)
+    assert (await tenant.job(job_id)).queue.reason == ""
     await agent.close()
 
 

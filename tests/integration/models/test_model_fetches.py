@@ -126,6 +126,7 @@ async def test_a_repository_becomes_a_model(platform: Platform, hub: Hub) -> Non
     assert fetch.bytes_done == fetch.bytes_total == sum(len(OPEN[name]) for name in BROUGHT)
     model = await platform.models.GetModel(pb.GetModelRequest(id="small"), **platform.tenant())
     assert (model.kind, model.bytes) == (pb.MODEL_KIND_BASE, fetch.bytes_total)
+    assert not model.warnings
     assert await keys(platform) == BROUGHT
     resolved = await platform.models_internal.ResolveModel(
         pb.ResolveModelRequest(project_id="proj-a", id="small")
@@ -201,6 +202,24 @@ async def test_another_process_goes_on_with_what_is_missing(
         hub.held["model.safetensors"].set()
         assert (await over(second, fetch)).state == pb.FETCH_STATE_SUCCEEDED
     assert [one for one in hub.given if one in brought] == brought
+
+
+async def test_a_fetch_says_what_it_waits_for(
+    platform: Platform, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_TELL_SECONDS", 0.05)
+    hub.held["model.safetensors"] = Event()
+    first = await begin(platform, "small")
+
+    async def comes() -> bool:
+        return bool((await looked(platform, first)).bytes_done)
+
+    await until(comes)
+    assert (await looked(platform, first)).waits_for == ""
+    second = await begin(platform, "small", id="second")
+    assert "its turn" in (await looked(platform, second)).waits_for
+    hub.held.pop("model.safetensors").set()
+    assert (await over(platform, second)).waits_for == ""
 
 
 async def test_a_fetch_is_cancelled(

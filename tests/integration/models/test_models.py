@@ -77,6 +77,23 @@ async def test_an_import_becomes_a_model(platform: Platform) -> None:
     assert b"".join([chunk async for chunk in stored]) == CONFIG
 
 
+@pytest.mark.parametrize(
+    ("model_type", "shown"),
+    [("lama", "'lama'"), ("a\n\ud800" + "x" * 100_000, "'a\ufffd\ufffd" + "x" * 61 + "'")],
+    ids=["much like one", "nonsense"],
+)
+async def test_a_type_that_nothing_loads_is_warned_of(
+    platform: Platform, model_type: str, shown: str
+) -> None:
+    files = FILES | {"config.json": json.dumps({"model_type": model_type}).encode()}
+    made = await platform.import_model("strange", files, **platform.tenant())
+    (warning,) = made.warnings
+    assert f"Models of type {shown} are known neither" in warning
+    assert ("Did you mean 'llama'?" in warning) is (model_type == "lama")
+    known = await platform.import_model("tiny", FILES, **platform.tenant())
+    assert not known.warnings
+
+
 async def test_completing_twice_or_at_once_makes_one_version(platform: Platform) -> None:
     begun = await start(platform, FILES)
     await upload(begun.uploads, FILES)

@@ -183,19 +183,25 @@ class Case:
         walls: Confinement | None = None,
         token: int | None = None,
         cold: bool = False,
+        python: str = "",
         environ: Mapping[str, str] | None = None,
     ) -> asyncio.subprocess.Process:
         """Starts a runner as an agent does, the token in a pipe; each node has its own folder.
 
         `walls` are what an agent that confines starts it with, `token` is a pipe that it comes by.
         TRL's trainers are forks of one that has its libraries; a `cold` one starts as any other
-        process, for a test of processes.
+        process, for a test of processes. `python` starts what the runner starts.
         """
         name = self.workdir.name
         workdir = self.workdir.with_name(f"{name}-{node}" if node else name)
         read = token_pipe() if token is None else token
         command = (
-            *(sys.executable, "-c", _RUNNER, self._python(cold=cold or walls is not None)),
+            *(
+                sys.executable,
+                "-c",
+                _RUNNER,
+                python or self._python(cold=cold or walls is not None),
+            ),
             *("--agent", f"unix:{self.agent.socket}", "--workdir", str(workdir)),
             *("--token-fd", str(read), "--device", "cpu", *flags),
             *(() if walls is None else ("--confined",)),

@@ -92,7 +92,9 @@ async def test_a_checkpoint_is_gone_on_from_with_the_loss_that_it_had(case: Case
     assert case.agent.values("train_loss") == pytest.approx(losses[3:], abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ["kto", "rloo", "reward"])
+@pytest.mark.parametrize(
+    "method", ["reward", *(pytest.param(one, marks=pytest.mark.long) for one in ("kto", "rloo"))]
+)
 async def test_other_methods_go_on_and_compare_with_the_start(case: Case, method: str) -> None:
     case.assign(epochs=1, rate=2, rank=4)
     case.continue_from((await ended(case)).folder)

@@ -97,6 +97,7 @@ async def test_a_file_that_the_grader_cannot_use_ends_the_job_before_training(ca
     assert not case.agent.metrics()
 
 
+@pytest.mark.long
 async def test_all_weights_are_compared_by_a_script_on_drawn_answers(case: Case) -> None:
     needed_sandbox()
     case.assign(rows=case.chats(8), max_steps=1, lora=False)

@@ -1,6 +1,9 @@
 """Each method beyond OpenAI's, with a real runner and a real (tiny) model, until it has learned."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from tests.support.agents.runner_agent import Artifact
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from windlass.api.runner.v1 import runner_pb2 as pb
+from windlass.backends.trl.config import ENTRY_MODULE
+from windlass_agent.runner.protocol import trainer_events
 
 pytestmark = pytest.mark.torch
 
@@ -191,6 +196,21 @@ async def test_a_quantized_base_is_refused_without_a_gpu(case: Case) -> None:
     code, message, param = case.errors()
     assert (code, param) == ("invalid_configuration", "windlass.config.load_in_4bit")
     assert "needs a GPU (QLoRA)" in message
+
+
+def test_zero_is_refused_where_deepspeed_is_missing(tmp_path: Path) -> None:
+    """On a machine with GPUs, whose agent said before that it has it."""
+    metrics = tmp_path / "metrics"
+    done = subprocess.run(
+        [sys.executable, "-m", ENTRY_MODULE, "sft", "--deepspeed", "{}"],
+        env={**os.environ, trainer_events.METRICS_VARIABLE: str(metrics)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    (said,) = map(json.loads, metrics.read_text().splitlines())
+    assert (said["code"], said["param"]) == ("deepspeed_not_installed", "windlass.config.sharding")
+    assert "has no deepspeed, which zero2 and zero3 need" in said["message"]
 
 
 async def test_a_line_that_a_method_cannot_use_is_named(case: Case) -> None:

@@ -231,3 +231,5 @@ async def test_a_job_is_trained_within_walls(case: Case) -> None:
     assert case.agent.finish is not None
     assert case.agent.finish.outcome == pb.OUTCOME_SUCCEEDED, case.log()
     assert case.agent.of_kind(pb.ARTIFACT_KIND_MERGED)
+    phases = [e.phase for _, e in sorted(case.agent.events.items()) if e.phase]
+    assert phases[-2:] == ["exporting", "uploading"]

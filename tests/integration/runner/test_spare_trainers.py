@@ -105,6 +105,7 @@ async def test_a_spare_without_a_job_ends(
     assert not case.agent.events
 
 
+@pytest.mark.long
 async def test_a_spare_whose_trainer_died_starts_another(case: Case, pipe: tuple[int, int]) -> None:
     case.assign(epochs=1)
     read, write = pipe

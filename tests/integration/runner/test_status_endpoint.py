@@ -3,11 +3,9 @@
 import asyncio
 import json
 import os
-import stat
 import sys
 from pathlib import Path
 
-import aiohttp
 import pytest
 from tests.integration.runner.cases import Case
 from tests.support.factories.toy_model import make_model
@@ -15,7 +13,6 @@ from tests.support.factories.toy_model import make_model
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.runner.protocol import trainer_events
 from windlass_agent.runner.protocol.trainer_events import Began, Ended, Logged, TrainerEvent
-from windlass_agent.runner.supervisor.status_server import status_server
 
 PLAIN = """
 from dataclasses import dataclass
@@ -30,7 +27,36 @@ class PlainConfig(TRLConfig):
     def to_command(self, context=None):
         return (context.python, "-m", "trl.scripts.sft")
 """
-UPDATE = {"trainerStatus": {"progressPercentage": 0, "metrics": []}}
+SERVER = "windlass_agent.runner.trainers.status_server"
+# A trainer that posts right and wrong statuses.
+POSTS = """
+import json, os, stat, urllib.error, urllib.request
+from pathlib import Path
+
+url, path = (os.environ[f"KUBEFLOW_TRAINER_SERVER_{name}"] for name in ("URL", "TOKEN"))
+token, update = Path(path).read_text(), {"trainerStatus": {"progressPercentage": 0, "metrics": []}}
+
+def post(address, bearer, sent):
+    headers = {"Authorization": f"Bearer {bearer}"}
+    data = json.dumps(sent).encode()
+    try:
+        request = urllib.request.Request(address, data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+print(json.dumps({
+    "mode": stat.S_IMODE(Path(path).stat().st_mode),
+    "another token": post(url, "another", update),
+    "no token": post(url, "", update),
+    "another job": post(url.replace("/trainjobs/job/", "/trainjobs/other/"), token, update),
+    "malformed": post(url, token, {"trainerStatus": []}),
+    "large": post(url, token, {"large": "x" * 2**17}),
+    "before": Path(os.environ["WINDLASS_METRICS_FILE"]).read_text(),
+    "right": post(url, token, update),
+}))
+"""
 
 
 async def told(metrics: Path) -> list[TrainerEvent]:
@@ -39,27 +65,37 @@ async def told(metrics: Path) -> list[TrainerEvent]:
     return [event async for event in trainer_events.follow(metrics, over)]
 
 
+async def served(metrics: Path, *command: str) -> str:
+    """Runs a trainer beside the server, as a runner does; returns what it printed."""
+    folder = metrics.parent
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", SERVER, *command),
+        env=os.environ
+        | {"WINDLASS_METRICS_FILE": str(metrics), "TMPDIR": str(folder)}
+        | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")},
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    # Until the end of its output, which the server has as well: it ends with the trainer.
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
 async def test_only_the_trainer_that_it_serves_is_heard(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics"
-    async with status_server(metrics, tmp_path) as variables:
-        url = variables["KUBEFLOW_TRAINER_SERVER_URL"]
-        token = Path(variables["KUBEFLOW_TRAINER_SERVER_TOKEN"])
-        assert stat.S_IMODE(token.stat().st_mode) == 0o600
-        async with aiohttp.ClientSession() as session:
-
-            async def post(address: str, bearer: str, sent: object) -> int:
-                headers = {"Authorization": f"Bearer {bearer}"}
-                async with session.post(address, headers=headers, json=sent) as answer:
-                    return answer.status
-
-            assert await post(url, "another", UPDATE) == 401
-            assert await post(url, "", UPDATE) == 401
-            other = url.replace("/trainjobs/job/", "/trainjobs/other/")
-            assert await post(other, token.read_text(), UPDATE) == 403
-            assert await post(url, token.read_text(), {"trainerStatus": []}) == 422
-            assert await post(url, token.read_text(), {"large": "x" * 2**17}) == 413
-            assert not metrics.exists()
-            assert await post(url, token.read_text(), UPDATE) == 200
+    said = json.loads(await served(metrics, sys.executable, "-c", POSTS))
+    assert said == {
+        "mode": 0o600,
+        "another token": 401,
+        "no token": 401,
+        "another job": 403,
+        "malformed": 422,
+        "large": 413,
+        "before": "",
+        "right": 200,
+    }
     assert await told(metrics) == [Began()]
 
 
@@ -83,17 +119,8 @@ async def test_trls_own_script_is_heard(tmp_path: Path) -> None:
         "report_to": "none",
     }
     metrics = tmp_path / "metrics"
-    async with status_server(metrics, tmp_path) as variables:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "trl.scripts.sft"),
-            *(str(word) for name, value in flags.items() for word in (f"--{name}", value)),
-            env=os.environ | variables | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")},
-            cwd=tmp_path,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
+    words = (str(word) for name, value in flags.items() for word in (f"--{name}", value))
+    await served(metrics, sys.executable, "-m", "trl.scripts.sft", *words)
     first, *between, last = await told(metrics)
     assert first == Began(total_steps=4)
     assert isinstance(last, Ended)

@@ -12,6 +12,12 @@ import pytest
 from tests.support.services.front import Front, running_front
 from tests.support.waiting import until
 
+from windlass.api.users.v1 import users_pb2, users_pb2_grpc
+from windlass.users.internal import MAX_CHANGES
+from windlass.users.keys.store import MAX_PEOPLE
+from windlass.users.recovery import recover
+from windlass.users.tables import key_changes
+
 SECONDS = 1.0
 
 
@@ -246,20 +252,178 @@ async def test_the_last_owner_stays(owner: Key) -> None:
     assert await owner.status() == 200
 
 
-async def test_owners_follow_each_other(owner: Key) -> None:
+async def test_a_beat_names_so_many_changed_keys_at_most(owner: Key) -> None:
+    users = owner.front.app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
+    beats = aiter(users.WatchKeys(users_pb2.WatchKeysRequest()))
+    assert (await anext(beats)).reset
+
+    async def heard(number: int) -> users_pb2.KeyBeat:
+        async with owner.front.app.database.begin() as connection:
+            rows = [{"key_id": f"key_{n:020}"} for n in range(number)]
+            await connection.execute(key_changes.insert(), rows)
+        while not ((beat := await anext(beats)).changed_key_ids or beat.reset):
+            pass
+        return beat
+
+    beat = await heard(MAX_CHANGES)
+    assert (len(beat.changed_key_ids), beat.reset) == (MAX_CHANGES, False)
+    assert beat.ByteSize() < 2**20
+    # Of more than these any may have changed.
+    beat = await heard(MAX_CHANGES + 1)
+    assert (len(beat.changed_key_ids), beat.reset) == (0, True)
+
+
+async def service_account(owner: Key, room: str, role: str = "project_owner") -> None:
+    body = {"kind": "service_account", "project_id": room}
+    assert (await owner.put("ci", role, **body)).status_code == 200
+
+
+async def test_keys_end_with_the_rights_of_who_made_them(owner: Key) -> None:
+    room = await project(owner)
+    await service_account(owner, room)
+    carol = await join(owner, "carol", "project_owner", room)
+    deployed = await carol.make(user_id="ci")
+    beside = await owner.make(project_id=room, user_id="ci")
+    assert (deployed.body["rests_on"], beside.body["rests_on"]) == (["carol", "owner"], ["owner"])
+    removed = (await owner.remove("carol", project_id=room)).json()
+    assert {one["id"] for one in removed["ended_keys"]} == {deployed.id, carol.id}
+    assert "revoked" in await deployed.ends_within_a_second()
+    assert await beside.status() == 200
+    # Who comes again starts anew.
+    await owner.put("carol", "project_owner", project_id=room)
+    assert await deployed.status() == 401
+
+
+async def test_keys_follow_the_role_of_who_made_them(owner: Key) -> None:
+    room = await project(owner)
+    await service_account(owner, room)
+    carol = await join(owner, "carol", "project_owner", room)
+    deployed = await carol.make("project_owner", user_id="ci")
+    # What a member makes with such a key rests on its maker as well.
+    further = await deployed.make("project_owner")
+    assert further.body["rests_on"] == ["carol", "ci", "owner"]
+    assert await further.roles() == await deployed.roles() == ["project_owner"]
+    await owner.put("carol", "project_member", project_id=room)
+    await until(deployed.roles, SECONDS, holds=lambda roles: roles == ["project_member"])
+    assert await further.roles() == ["project_member"]
+    await owner.put("carol", "project_owner", project_id=room)
+    await until(deployed.roles, 5, holds=lambda roles: roles == ["project_owner"])
+
+
+async def test_keys_made_with_a_key_that_its_maker_has_seen_end_as_well(owner: Key) -> None:
+    """Whoever made Bob's key can act as Bob, and make another of his."""
+    room = await project(owner)
+    carol = await join(owner, "carol", "project_owner", room)
+    await owner.put("bob", "project_member", project_id=room)
+    handed = await carol.make(user_id="bob")
+    minted = await handed.make()
+    await owner.remove("carol", project_id=room)
+    await minted.ends_within_a_second()
+    await handed.ends_within_a_second()
+    # Bob is a member still, and gets a key from somebody else.
+    assert await (await owner.make(project_id=room, user_id="bob")).status() == 200
+
+
+async def test_a_key_rests_on_so_many_members_at_most(owner: Key) -> None:
+    holder = owner
+    for number in range(MAX_PEOPLE - 1):
+        holder = await join(holder, f"user{number}", "organization_owner")
+    assert len(holder.body["rests_on"]) == MAX_PEOPLE - 1
+    last = await join(holder, "last", "organization_owner")
+    refused = await last.try_make("organization_owner")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user_id")
+
+
+async def test_who_has_other_roles_left_takes_no_keys_along(owner: Key) -> None:
+    room = await project(owner)
+    await service_account(owner, room)
+    carol = await join(owner, "carol", "organization_owner")
+    await owner.put("carol", "project_owner", project_id=room)
+    there = await carol.make("project_owner", project_id=room)
+    deployed = await there.make(user_id="ci")
+    removed = (await owner.remove("carol", project_id=room)).json()
+    assert [one["id"] for one in removed["ended_keys"]] == [there.id]
+    await there.ends_within_a_second()
+    assert [await deployed.status(), await carol.status()] == [200, 200]
+    # What was made with a key ends with one that leaks, also when one between them has ended.
+    assert (await owner.revoke(carol)).status_code == 200
+    await deployed.ends_within_a_second()
+
+
+async def test_an_owner_sees_beforehand_which_keys_a_change_affects(owner: Key) -> None:
+    room = await project(owner)
+    await service_account(owner, room)
+    carol = await join(owner, "carol", "project_owner", room)
+    strong = await carol.make("project_owner", user_id="ci")
+    weak = await carol.make(user_id="ci")
+
+    async def affected(key: Key, **query: Any) -> dict[str, str | None]:
+        query = {"project_id": room, **query}
+        answer = await key.ask("GET", "/v1/members/carol/affected_keys", params=query)
+        assert answer.status_code == 200, answer.text
+        return {one["id"]: one["becomes"] for one in answer.json()["data"]}
+
+    assert await affected(owner) == {weak.id: None, strong.id: None, carol.id: None}
+    demoted = {strong.id: "project_member", carol.id: "project_member"}
+    assert await affected(owner, role="project_member") == demoted
+    assert await affected(owner, role="project_owner") == {}
+    (first,) = await affected(owner, limit=1)
+    assert {first} | set(await affected(owner, after=first)) == {weak.id, strong.id, carol.id}
+    # To see is to change nothing, and is for owners alone.
+    assert [await one.status() for one in (carol, strong, weak)] == [200, 200, 200]
+    for key, status in ((weak, 403), (await join(owner, "rita", "organization_reader"), 403)):
+        answer = await key.ask("GET", "/v1/members/carol/affected_keys")
+        assert answer.status_code == status
+
+
+async def test_the_audit_log_names_the_keys_that_end(owner: Key) -> None:
+    room = await project(owner)
+    await service_account(owner, room)
+    carol = await join(owner, "carol", "project_owner", room)
+    deployed = await carol.make(user_id="ci")
+    removed = await owner.remove("carol", project_id=room)
+
+    async def rows() -> list[str]:
+        events = (await owner.ask("GET", "/v1/audit_events", params={"limit": 100})).json()["data"]
+        request = removed.headers["x-request-id"]
+        return [one["resource"] for one in events if one["request_id"] == request]
+
+    found = await until(rows)
+    assert sorted(found) == sorted(["carol", carol.id, deployed.id])
+
+
+async def own_root(owner: Key, user: str, folder: Path) -> Key:
+    """A key of somebody that nobody made for them, as `windlass admin recover` makes it."""
+    made = await recover(
+        owner.front.app.database, user_id=user, path=folder / f"{user}.key", key_prefix="wl-"
+    )
+    return Key(owner.front, made.id, (folder / f"{user}.key").read_text().strip(), {})
+
+
+def refused_as_own(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "own_key_affected")
+
+
+async def test_nobody_ends_the_key_that_they_call_with(owner: Key, tmp_path: Path) -> None:
     room = await project(owner)
     ann = await join(owner, "ann", "platform_admin")
-    assert (await ann.remove("owner")).status_code == 200
-    assert "member" in await owner.ends_within_a_second() or await owner.status() == 401
-    # Ann's key was made by one of those that ended, and rests on her own membership.
-    assert await ann.roles() == ["platform_admin"]
-    listed = await ann.ask("GET", "/v1/members", params={"project_id": room})
+    refused_as_own(await ann.remove("owner"))
+    refused_as_own(await ann.put("owner", "organization_reader"))
+    assert await owner.status() == 200
+    root = await own_root(owner, "ann", tmp_path)
+    removed = (await root.remove("owner")).json()
+    assert {one["id"] for one in removed["ended_keys"]} >= {ann.id}
+    await owner.ends_within_a_second()
+    await ann.ends_within_a_second()
+    assert await root.roles() == ["platform_admin"]
+    listed = await root.ask("GET", "/v1/members", params={"project_id": room})
     assert [(one["id"], one["role"]) for one in listed.json()["data"]] == [("ann", "project_owner")]
-    refused_as_last(await ann.remove("ann"))
+    refused_as_last(await root.remove("ann"))
 
 
-async def test_two_owners_who_remove_each_other_leave_one(owner: Key) -> None:
-    ann = await join(owner, "ann", "platform_admin")
+async def test_two_owners_who_remove_each_other_leave_one(owner: Key, tmp_path: Path) -> None:
+    await owner.put("ann", "platform_admin")
+    ann = await own_root(owner, "ann", tmp_path)
     answers = await asyncio.gather(owner.remove("ann"), ann.remove("owner"))
     assert 200 in {answer.status_code for answer in answers}
     assert sorted([await owner.status(), await ann.status()])[0] == 200

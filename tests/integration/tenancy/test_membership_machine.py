@@ -1,12 +1,13 @@
 """Members and keys in any order, against the real store and a model of a page.
 
-No key answers that should not, every key that should does, with the role that it should have;
-and the platform, the organization and the project keep somebody who answers for them.
+No key answers that should not, every key that should does, with the role that it should have:
+no more than its owner, its maker and those above it hold. A departure ends what it said that it
+would. The platform, the organization and the project keep somebody who answers for them.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest import mock
@@ -27,7 +28,7 @@ from windlass.core.config import QuotasSection
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, Unauthenticated
 from windlass.core.quotas import Quotas
-from windlass.policy import OWNER_ROLES, lesser
+from windlass.policy import OWNER_ROLES, ROLES, lesser
 from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import store as keys_module
 from windlass.users.keys.store import KeyStore
@@ -41,6 +42,10 @@ PROJECT = ("project_owner", "project_member")
 TABLES = "users_organizations, users_projects, users_members, users_api_keys, users_key_changes"
 
 
+def grants(role: str | None, other: str) -> bool:
+    return role is not None and ROLES[other] <= ROLES[role]
+
+
 @dataclass
 class Made:
     """A key as the model has it."""
@@ -49,6 +54,7 @@ class Made:
     project: bool
     role: str
     parent: str
+    people: frozenset[str]
     expires_at: int
     revoked: bool = False
 
@@ -115,25 +121,48 @@ class Memberships(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(PEOPLE), in_project=st.booleans())
     def remove(self, who: str, in_project: bool) -> None:
+        foretold = {key for key, role in self.affected(in_project, who, "").items() if not role}
         work = self.members.remove(self.organization, self.scope(in_project), who)
         if self.leaves_nobody(in_project, who, ""):
             with pytest.raises(FailedPrecondition):
                 self.run(work)
             return
-        self.run(work)
-        gone = {k for k, one in self.made.items() if one.owner == who}
-        gone = {k for k in gone if not in_project or self.made[k].project}
-        for one in self.made.values():
-            if one.parent in gone and one.owner != who:
-                one.parent = ""
-        for key in gone:
-            self._revoke(key)
+        ended = self.run(work)
         self.roles.pop((in_project, who), None)
         if not in_project:
             self.roles.pop((True, who), None)
             if not any(p and role == "project_owner" for (p, _), role in self.roles.items()):
                 heirs = [w for (p, w), role in self.roles.items() if not p and role in OWNER_ROLES]
                 self.roles.update({(True, heir): "project_owner" for heir in heirs})
+        live = [(k, one) for k, one in self.made.items() if not one.revoked]
+        gone = {k for k, one in live if one.owner == who and (one.project or not in_project)}
+        gone |= {
+            k
+            for k, one in live
+            if who in one.people and (one.project or not in_project) and not self.worth(one, {who})
+        }
+        assert set(ended) == gone == foretold
+        for key in gone:
+            self.made[key].revoked = True
+
+    @rule(who=st.sampled_from(PEOPLE), role=st.sampled_from(ORGANIZATION + PROJECT))
+    def foretell(self, who: str, role: str) -> None:
+        in_project = role in PROJECT
+        affected = self.affected(in_project, who, role)
+        resting = {k: one for k, one in self.made.items() if who in one.people and not one.revoked}
+        if in_project:
+            resting = {k: one for k, one in resting.items() if one.project}
+        before = {k: self.worth(one, {who}) for k, one in resting.items()}
+        with mock.patch.dict(self.roles, {(in_project, who): role}):
+            after = {k: self.worth(one, {who}) for k, one in resting.items()}
+        # A role at the organization that is another may be less here and no more there.
+        lost = {k: after[k] for k, was in before.items() if was and not grants(after[k], was)}
+        assert affected == lost
+
+    def affected(self, in_project: bool, who: str, role: str) -> dict[str, str | None]:
+        member = Member(self.organization, self.scope(in_project), who, role, self.clock)
+        found = self.run(self.members.affected_keys(member, after="", limit=1000))
+        return {key.id: becomes for key, becomes in found}
 
     @rule(
         data=st.data(),
@@ -145,11 +174,12 @@ class Memberships(RuleBasedStateMachine):
         parent = data.draw(st.sampled_from(["", *self.made]))
         expires_at = self.clock + seconds if seconds else 0
         identifier = f"key_{len(self.made)}"
+        above = self.made.get(parent)
+        maker = above.owner if above else owner
         key = ApiKey(
             identifier, "k", self.organization, self.scope(role in PROJECT), owner, role, "wl-...",
-            self.clock, expires_at, 0, 0, owner, parent,
+            self.clock, expires_at, 0, 0, maker, parent,
         )  # fmt: skip
-        above = self.made.get(parent)
         if above and (above.revoked or 0 < above.expires_at <= self.clock):
             with pytest.raises(Unauthenticated):
                 self.run(self.keys.create(key, identifier.encode()))
@@ -157,7 +187,8 @@ class Memberships(RuleBasedStateMachine):
         self.run(self.keys.create(key, identifier.encode()))
         ends = [end for end in (expires_at, above.expires_at if above else 0) if end]
         end = min(ends, default=0)
-        self.made[identifier] = Made(owner, role in PROJECT, role, parent, end)
+        people = frozenset({owner, maker}) | (above.people if above else frozenset())
+        self.made[identifier] = Made(owner, role in PROJECT, role, parent, people, end)
 
     @precondition(lambda self: self.made)
     @rule(data=st.data())
@@ -167,8 +198,6 @@ class Memberships(RuleBasedStateMachine):
         self._revoke(key)
 
     def _revoke(self, key: str) -> None:
-        if self.made[key].revoked:
-            return
         self.made[key].revoked = True
         for child, one in self.made.items():
             if one.parent == key:
@@ -182,13 +211,15 @@ class Memberships(RuleBasedStateMachine):
     def keys_answer_as_they_should(self) -> None:
         for identifier, key in self.made.items():
             over = key.revoked or 0 < key.expires_at <= self.clock
-            held = [
-                role
-                for (in_project, who), role in self.roles.items()
-                if who == key.owner and (key.project or not in_project)
-            ]
-            expected = lesser(key.role, held, project_id=self.scope(key.project))
-            assert self.run(self._role(identifier)) == (None if over else expected)
+            expected = None if over else self.worth(key, key.people)
+            assert self.run(self._role(identifier)) == expected
+
+    def worth(self, key: Made, people: Iterable[str]) -> str | None:
+        held = [
+            [r for (p, w), r in self.roles.items() if w == who and (key.project or not p)]
+            for who in people
+        ]
+        return lesser(key.role, *held, project_id=self.scope(key.project))
 
     async def _role(self, identifier: str) -> str | None:
         try:

@@ -17,6 +17,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.support.clients.trust import trusted
+from tests.support.processes.front_door import MODEL, import_model, promise
 from tests.support.services.front import Front, running_front
 from tests.support.waiting import until
 
@@ -70,6 +72,43 @@ async def test_stored_bytes_are_counted_and_bounded_until_deleted(front: Front) 
                 await connection.execute(sa.select(sa.func.count()).select_from(files))
             ).scalar()
         assert left == 2, "what was refused is no file"
+
+
+async def test_models_are_stored_bytes_until_deleted(front: Front) -> None:
+    def model(size: int) -> dict[str, bytes]:
+        rest = size - sum(map(len, MODEL.values()))
+        return {**MODEL, "tokenizer.json": MODEL["tokenizer.json"] + b" " * rest}
+
+    async def imported(name: str, size: int) -> httpx.Response:
+        return await asyncio.to_thread(import_model, blocking, name, model(size))
+
+    headers = {"Authorization": f"Bearer {front.owner_key}"}
+    with httpx.Client(base_url=front.url, headers=headers, verify=trusted()) as blocking:
+        async with front.http() as http:
+            project = (await http.get("/v1/me")).json()["project"]["id"]
+            assert (await upload(http, 200)).status_code == 200
+            assert (await imported("first", 1500)).status_code == 200
+            shown = by_name(await http.get("/v1/quotas", params={"project_id": project}))
+            assert shown["stored_bytes"]["used"] == 1700
+            refused = await imported("second", 301)
+            assert refused.status_code == 403
+            assert "2001 stored bytes; its quota is 2000" in refused.json()["error"]["message"]
+            # Two that each have room when they begin have none together when they end.
+            body = [{"id": name, "files": promise(model(300))} for name in ("third", "fourth")]
+            begun = [(await http.post("/v1/models/imports", json=one)).json() for one in body]
+            answers = []
+            for started in begun:
+                for target in started["uploads"]:
+                    content = model(300)[target["path"]]
+                    put = await asyncio.to_thread(httpx.put, target["url"], content=content)
+                    put.raise_for_status()
+                complete = f"/v1/models/imports/{started['import_id']}/complete"
+                answers.append((await http.post(complete)).status_code)
+            assert answers == [200, 403]
+            await http.delete("/v1/models/first")
+            await until(
+                lambda: imported("second", 1500), holds=lambda answer: answer.status_code == 200
+            )
 
 
 async def test_owners_set_projects_within_what_operators_set_organizations(front: Front) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+import sqlalchemy as sa
 from tests.integration.tunnel.test_tunnel import raises, rest_of, stalls
 from tests.support.fakes.stub_upstream import StubUpstream, running_upstream
 from tests.support.processes.balancer import running_balancer
@@ -30,6 +31,8 @@ from tests.support.waiting import soon, until
 from windlass.core.errors import AppError, FailedPrecondition
 from windlass.sessions.listener.certificates import own_certificate
 from windlass.sessions.tunnel import pending_dials
+from windlass.sessions.tunnel.replicas import LEASE_SECONDS, RENEW_SECONDS
+from windlass.sessions.tunnel.tables import replicas
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.control_plane.connection import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
@@ -183,6 +186,22 @@ async def test_replicas_on_other_machines_are_reached_over_tls(
         route = await two.tunnels.route(agent.cluster_id)
         assert route is not None
         assert route.address.startswith("grpcs://")
+
+
+async def test_a_replica_alone_announces_itself_rarely(database_url: str, tmp_path: Path) -> None:
+    async def leases() -> list[float]:
+        """Seconds left of each replica's lease."""
+        left = sa.func.extract("epoch", replicas.c.lease_until - sa.func.now())
+        async with one.app.database.autocommit() as connection:
+            return [float(row[0]) for row in await connection.execute(sa.select(left))]
+
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(running_replica(database_url, tmp_path, name="one"))
+        await until(leases, holds=lambda found: found and min(found) > LEASE_SECONDS)
+        two = await stack.enter_async_context(running_replica(database_url, tmp_path, name="two"))
+        # At once, since `two` has said that it is there.
+        await until(lambda: one.tunnels.has_others and two.tunnels.has_others, RENEW_SECONDS * 2)
+        await until(leases, holds=lambda found: len(found) == 2 and max(found) <= LEASE_SECONDS)
 
 
 async def test_a_replica_that_stops_sends_its_agents_away_first(

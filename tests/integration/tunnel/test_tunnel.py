@@ -30,7 +30,7 @@ from tests.support.waiting import PATIENCE, settled, soon, stays, until
 from windlass.api.sessions.v1.sessions_pb2 import ACCESS_LEVEL_EDITOR, Target
 from windlass.core.errors import AppError, FailedPrecondition, Unavailable
 from windlass.core.rpc.auth import digest
-from windlass.sessions.tunnel import credential_watch
+from windlass.sessions.tunnel.credential_watch import CredentialWatch
 from windlass.tunnel.byte_stream import ByteStream
 from windlass_agent.tunnel import tunnel as tunnel_module
 
@@ -428,16 +428,16 @@ async def end_credential(site: Site, credential: bytes) -> None:
         )
 
 
-def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[AppError | None]:
-    """What each look at a credential from now on comes to, once it is over."""
-    found: list[AppError | None] = []
-    look = credential_watch._LifeWatch._look
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[CredentialWatch]:
+    """Names the watch of each look at credentials from now on, once it is over."""
+    found: list[CredentialWatch] = []
+    look = CredentialWatch._look
 
-    async def counted(watch: credential_watch._LifeWatch) -> AppError | None:
-        found.append(await look(watch))
-        return found[-1]
+    async def counted(watch: CredentialWatch) -> None:
+        await look(watch)
+        found.append(watch)
 
-    monkeypatch.setattr(credential_watch._LifeWatch, "_look", counted)
+    monkeypatch.setattr(CredentialWatch, "_look", counted)
     return found
 
 

@@ -10,8 +10,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(folder: Path, address: str = "127.0.0.1") -> tuple[Path, Path]:
-    """The files of a certificate for an address, loopback by default, and of its key."""
+def self_signed(
+    folder: Path, address: str = "127.0.0.1", *, end: datetime.datetime | None = None
+) -> tuple[Path, Path]:
+    """The files of a certificate for an address, loopback by default, and of its key.
+
+    It is valid until tomorrow, or until `end`.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windlass test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -22,8 +27,8 @@ def self_signed(folder: Path, address: str = "127.0.0.1") -> tuple[Path, Path]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(end or now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([named]), critical=False)
         .sign(key, hashes.SHA256())
     )

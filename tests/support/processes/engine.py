@@ -45,6 +45,8 @@ class RunningEngine:
             base_url=f"{target.base_url}/v1",
             api_key="none",
             max_retries=0,
+            # Also to connect: the library's own five seconds are short for a busy machine.
+            timeout=600,
             http_client=DefaultAsyncHttpxClient(transport=transport),
         )
 

@@ -73,6 +73,7 @@ class Windlass:
         from openai import DefaultHttpxClient, OpenAI
 
         options.setdefault("http_client", DefaultHttpxClient(verify=trusted()))
+        options.setdefault("timeout", 600)
         return OpenAI(base_url=f"{self.url}/v1", api_key=key or self.owner_key, **options)
 
     def start(self, name: str = "all") -> None:

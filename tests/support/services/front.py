@@ -256,6 +256,7 @@ class Front:
 
     def openai(self, key: str | None = None, **options: Any) -> AsyncOpenAI:
         options.setdefault("http_client", DefaultAsyncHttpxClient(verify=trusted()))
+        options.setdefault("timeout", 600)
         return AsyncOpenAI(
             base_url=f"{self.url}/v1", api_key=key or self.owner_key, max_retries=0, **options
         )
@@ -280,7 +281,8 @@ async def running_front(
 ) -> AsyncIterator[Front]:
     """Runs the gateway and the services behind it in this process.
 
-    `instead` names services that a servicer of the test's own stands for.
+    `instead` names services that a servicer of the test's own stands for. No board stands for
+    `inference` where that is one of the modules.
     """
     port = free_port()
     sections.setdefault("http", {})["port"] = port
@@ -292,7 +294,7 @@ async def running_front(
     socket = runtime_dir(data) / "front.sock"
     app = make_app(
         settings,
-        (*modules, *(instead or {}), "inference"),
+        tuple(dict.fromkeys((*modules, *(instead or {}), "inference"))),
         database=database,
         keyring=keyring,
         objects=objects,
@@ -301,7 +303,8 @@ async def running_front(
     )
     await targets.build(app, modules)
     board = RouteBoard(database_url, lambda: app.wake.touch("models"))
-    app.serve(board, rpc.add_InferenceInternalServiceServicer_to_server)
+    if "inference" not in modules:
+        app.serve(board, rpc.add_InferenceInternalServiceServicer_to_server)
     for servicer, register in (instead or {}).values():
         app.serve(servicer, register)
     stop = asyncio.Event()

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -93,13 +93,15 @@ class Tenant:
             metadata=self.metadata,
         )
 
-    async def put_model(self, name: str) -> models_pb2.Model:
+    async def put_model(
+        self, name: str, content: Mapping[str, bytes] = FEATHER
+    ) -> models_pb2.Model:
         stub = models_pb2_grpc.ModelsServiceStub(self.plane.channel)
         started = await stub.CreateImport(
-            models_pb2.CreateImportRequest(id=name, manifest=manifest_of(FEATHER)),
+            models_pb2.CreateImportRequest(id=name, manifest=manifest_of(content)),
             metadata=self.metadata,
         )
-        await self.plane.upload(started.uploads, FEATHER)
+        await self.plane.upload(started.uploads, content)
         return await stub.CompleteImport(
             models_pb2.CompleteImportRequest(import_id=started.import_id), metadata=self.metadata
         )
@@ -143,7 +145,7 @@ class Tenant:
         return [event.message for event in reversed(page.events)]
 
 
-def manifest_of(content: dict[str, bytes]) -> models_pb2.Manifest:
+def manifest_of(content: Mapping[str, bytes]) -> models_pb2.Manifest:
     return models_pb2.Manifest(
         files=[
             models_pb2.ManifestEntry(
@@ -172,7 +174,7 @@ class JobsPlane:
         await tenant.put_model("tiny")
         return tenant
 
-    async def upload(self, urls: Any, content: dict[str, bytes]) -> None:
+    async def upload(self, urls: Any, content: Mapping[str, bytes]) -> None:
         """Uploads to signed URLs as a client does, without the gateway that serves them."""
         for file in urls:
             path = urlsplit(file.url).path

@@ -145,6 +145,12 @@ def test_a_job_goes_by_its_size_unless_it_says_otherwise() -> None:
     assert "sharding" not in made(2 * GB, 8).to_document()
 
 
+def test_zero_and_qlora_say_what_they_need() -> None:
+    assert made(14 * GB, 8, lora=False).libraries == {}
+    assert made(14 * GB, 8, sharding="zero2_offload").libraries == {"deepspeed": "sharding"}
+    assert made(14 * GB, 8, load_in_4bit=True).libraries == {"bitsandbytes": "load_in_4bit"}
+
+
 @pytest.mark.parametrize(
     ("processes", "extra", "said"),
     [

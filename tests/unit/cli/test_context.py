@@ -133,3 +133,12 @@ def test_a_broken_file_is_named_and_left_alone(config_file: Path, text: str) -> 
     with pytest.raises(Problem, match=r"config\.yaml"):
         context.load()
     assert config_file.read_text() == text
+
+
+def test_files_of_a_server_that_are_no_text_are_named(tmp_path: Path) -> None:
+    for name in ("owner.key", "address"):
+        (tmp_path / "owner.key").write_text("wl-owner\n")
+        (tmp_path / name).write_bytes(b"\xff\xfe")
+        with pytest.raises(Problem, match=rf"{name} is not text") as error:
+            found(Flags(data=tmp_path))
+        assert error.value.code == USAGE

@@ -1,8 +1,14 @@
 """One line on stderr, and a code."""
 
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 import typer
 
+from windlass.cli import main
 from windlass.cli.framework.failures import Problem, describe, reported
 from windlass.client import ConnectionFailed, WindlassError
 
@@ -61,6 +67,28 @@ def test_an_abandoned_question_counts_as_interrupted(capsys: pytest.CaptureFixtu
 def test_what_nobody_foresaw_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError), reported():
         raise ZeroDivisionError
+
+
+def test_the_command_keeps_the_traceback_in_a_file_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise LookupError("data\x1b[31m\nmore")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys.modules[main.__module__], "app", broken)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    (log,) = tmp_path.iterdir()
+    assert (ended.value.code, told.out) == (1, "")
+    assert told.err.startswith("windlass: Internal error: LookupError: data")
+    assert told.err.endswith(f" Please report it, with {log}.\n")
+    assert (told.err.count("\n"), "\x1b" in told.err) == (1, False)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    text = log.read_text()
+    assert text.startswith("Traceback")
+    assert 'raise LookupError("data' in text
 
 
 def test_a_refusal_without_details_says_its_status() -> None:

@@ -44,6 +44,7 @@ def test_a_follower_reads_why_nothing_comes(capsys: pytest.CaptureFixture[str]) 
     [
         (look("queued", retry_reason=DOWN), DOWN),
         (look("failed", error={"code": "no_safetensors", "message": "Pickles."}), "Pickles."),
+        (look("queued", waits_for="waiting for its turn"), "waiting for its turn"),
         (look("running"), ""),
     ],
 )

@@ -68,7 +68,7 @@ def test_an_event_is_one_harmless_line() -> None:
     assert "warn: a b" in line
 
 
-def test_durations() -> None:
+def test_a_duration_shows_hours_only_where_there_are_some() -> None:
     assert (duration(59.6), duration(61), duration(3725)) == ("1:00", "1:01", "1:02:05")
 
 

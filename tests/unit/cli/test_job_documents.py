@@ -222,6 +222,15 @@ def test_every_recipe_is_a_job(name: str) -> None:
     assert admitted(document.body).method == document.method
 
 
+@pytest.mark.parametrize("method", ["dpo", "kto", "orpo", "reward"])
+def test_a_familys_recipe_goes_with_other_methods(method: str) -> None:
+    for family in ("llama", "qwen", "gemma", "mistral", "phi", "deepseek-coder"):
+        document = JobDocument({"model": "m", "training_file": "f"})
+        document.merge(recipes.recipe(f"sft-{family}"))
+        document.choose(MethodName(method))
+        assert admitted(document.body).method == method
+
+
 def test_there_is_a_recipe_of_every_method() -> None:
     made = {JobDocument(recipes.recipe(name)).method for name in recipes.names()}
     assert made == {method.value for method in MethodName}

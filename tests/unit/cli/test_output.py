@@ -89,7 +89,7 @@ def test_a_strangers_text_moves_no_cursor() -> None:
     assert cell.startswith("a\N{REPLACEMENT CHARACTER}[2Jb c")
 
 
-def test_small_things() -> None:
+def test_an_empty_table_has_no_lines_and_numbers_are_rounded() -> None:
     assert aligned([]) == []
     assert number("x.y")({"x": {"y": 2.0386290}}) == "2.039"
     assert number("x.y")({}) == ""
@@ -121,25 +121,6 @@ def test_events_show_names_as_they_are() -> None:
     assert stream.getvalue().count(name) == 2
 
 
-def test_metrics_have_one_line_a_second_and_the_last_has_one_too() -> None:
-    stream = io.StringIO()
-    events = [
-        {
-            "type": "metrics",
-            "created_at": 100 + step // 4,
-            "message": f"Step {step}/10",
-            "data": {"step": step, "total_steps": 10},
-        }
-        for step in range(1, 11)
-    ]
-    events.insert(2, {"type": "message", "created_at": 100, "message": "Checkpoint created"})
-    jobs = SimpleNamespace(events=lambda *_, **__: events, get=lambda _: {})
-    follow_job(cast("Windlass", SimpleNamespace(jobs=jobs)), "ftjob-1", Console(file=stream))
-    said = [line.split("  ")[1] for line in stream.getvalue().splitlines()]
-    expected = ["Step 1/10", "Checkpoint created", "Step 4/10", "Step 8/10", "Step 10/10"]
-    assert said == expected
-
-
 ROWS = [
     ["ID", "STATE", "BASE", "MODEL", "CREATED"],
     ["ftjob-abcdefghijklmnopqrstuvwx", "succeeded", "tiny-llama",
@@ -159,9 +140,25 @@ def test_rows_fit_a_terminal(width: int) -> None:
         assert rows == ROWS
 
 
+def test_of_nothing_nothing_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "8")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    out = Output(OutputFormat.TABLE, quiet=False, color=False)
+    out.items([], COLUMNS)
+    assert "Not shown" not in capsys.readouterr().err
+    out.items(ITEMS, COLUMNS)
+    assert "Not shown: STATE, SIZE" in capsys.readouterr().err
+
+
 def test_a_cut_name_keeps_both_ends_and_prose_its_beginning() -> None:
     assert shortened("ft:tiny-llama:acme:ticket:x1Y2z3A4", 16) == "ft:tiny-\u20261Y2z3A4"
-    assert shortened("2026-11-23 20:00:00", 11) == "2026-11-23\u2026"
+    moments = [shortened("2026-11-23 20:01:02", width) for width in (19, 18, 11, 10, 8)]
+    assert moments == [
+        "2026-11-23 20:01:02", "2026-11-23 20:01", "11-23 20:01", "2026-11-23", "11-23",
+    ]  # fmt: skip
+    assert shortened("It waits for a GPU", 11) == "It waits f\u2026"
     assert shortened("short", 5) == "short"
 
 

@@ -1,7 +1,10 @@
 """What is shown of a job while its events are silent."""
 
 import io
+import re
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +14,7 @@ from tests.support.waiting import wait_until
 
 from windlass.client import Windlass
 from windlass.client.display import job_activity
-from windlass.client.display.job_activity import activity
+from windlass.client.display.job_activity import activity, course
 from windlass.client.display.job_bar import JobBar, follow_job
 from windlass.client.errors import ConnectionFailed
 
@@ -44,13 +47,26 @@ def metrics(step: int, **values: float) -> dict[str, Any]:
         (job("running", phase="training"), ""),
         (job("running", "stale"), ""),
         (job("paused"), "paused, until `windlass jobs resume`"),
+        (job("running", phase="exporting"), "writing other forms of the model"),
         (job("finalizing"), "registering the model"),
+        (job("finalizing", "No answer"), "waiting: No answer"),
         (job("succeeded", phase="uploading"), ""),
         ({}, ""),
     ],
 )
 def test_a_job_says_what_it_does(found: dict[str, Any], words: str) -> None:
     assert activity(found) == words
+
+
+def test_a_training_says_how_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    found = job("running", phase="training")
+    assert course(found) == "training"
+    found["windlass"]["progress"] |= {"train_mean_reward": 0.5, "train_loss": -1e-9}
+    found["estimated_finish"] = 1178
+    assert course(found) == "reward 0.5 · loss 0 · 2:58 left"
+    assert course(found | {"estimated_finish": 999}) == "reward 0.5 · loss 0 · 0:00 left"
+    assert course(job("succeeded")) == ""
 
 
 def test_the_bar_counts_how_long_a_wait_lasts() -> None:
@@ -64,6 +80,15 @@ def test_the_bar_counts_how_long_a_wait_lasts() -> None:
     assert bar.describe() == "loss 2"
     assert not bar.take({"type": "message", "message": "hello"})
     bar.show("paused")
+    bar.finish()
+    assert bar.describe() == "loss 2"
+
+
+def test_a_job_that_ended_early_has_no_time_left() -> None:
+    bar = JobBar()
+    for step in (1, 2):
+        bar.take(metrics(step, train_loss=2.0))
+    assert bar.describe() == "loss 2 · 0:02 left"
     bar.finish()
     assert bar.describe() == "loss 2"
 
@@ -99,9 +124,56 @@ def test_a_follower_is_told_why_nothing_happens(terminal: bool) -> None:
     server = Server(terminal=terminal)
     follow_job(cast(Windlass, server), "ftjob-1", server.console)
     shown = server.shown.getvalue()
-    assert "Training begins at step 1." in shown
     if terminal:
+        assert "Training begins at step 1." in shown
         assert "4/4 loss 0.5" in shown
     else:
         assert shown.count("No cluster has 8 GPUs") == 1
         assert "\x1b" not in shown
+
+
+class Stamped(io.StringIO):
+    """What was written, line by line, and when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[float, str]] = []
+
+    def write(self, text: str) -> int:
+        self.lines += [(time.monotonic(), line) for line in text.splitlines()]
+        return super().write(text)
+
+    def wait_for(self, words: str) -> None:
+        """Waits until they were written."""
+        wait_until(lambda: words in self.getvalue(), words, every=0.001)
+
+
+def test_elsewhere_a_second_has_one_line_that_loses_nothing_of_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_activity, "LOOK_SECONDS", 0.1)
+    shown = Stamped()
+
+    def events(job_id: str, *, after: str = "") -> Iterator[dict[str, Any]]:
+        yield {"message": "Created ftjob-1"}
+        for burst in "abc":
+            yield from (metrics(step) for step in range(1, 4))
+            yield {"level": "warn", "message": f"careful {burst}"}
+            yield {"level": "error", "message": f"wrong {burst}"}
+            yield {"message": f"old {burst}"}
+            yield {"message": f"new {burst}"}
+            shown.wait_for(f"new {burst}")
+        yield metrics(4) | {"message": "Step 4/4"}
+        yield {"level": "info", "message": "nearly"}
+        yield {"level": "info", "message": "the end"}
+
+    jobs = SimpleNamespace(events=events, get=lambda job_id: job("running"))
+    client = cast(Windlass, SimpleNamespace(jobs=jobs))
+    follow_job(client, "ftjob-1", Console(file=shown, force_terminal=False, width=20))
+    said = " | ".join(line for _, line in shown.lines)
+    bursts = [f"warn: careful {burst} | error: wrong {burst} | new {burst}" for burst in "abc"]
+    assert re.sub(r"\d\d:\d\d:\d\d  ", "", said) == " | ".join(
+        ["Created ftjob-1", *bursts, "Step 4/4", "the end"]
+    )
+    times = [at for at, _ in shown.lines]
+    assert all(later - earlier >= 0.1 for earlier, later in pairwise(times))

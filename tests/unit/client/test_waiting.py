@@ -36,3 +36,26 @@ def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with waiting(console, "waiting"), waiting(None, "waiting"):
         pass
     assert shown.getvalue() == ""
+
+
+def test_work_of_known_size_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    shown, console = terminal()
+    with waiting(console, "reading", 4_000_000) as line:
+        wait_until(lambda: "0.0/4.0 MB" in shown.getvalue(), "the bar")
+        line.advance(1_000_000)
+        line.advance(2_000_000)
+        wait_until(lambda: "3.0/4.0 MB" in shown.getvalue(), "the progress")
+        line.say("writing")
+        wait_until(lambda: "writing" in shown.getvalue(), "other work")
+        assert "MB" not in shown.getvalue().partition("writing")[2], "of unknown size"
+        line.say("reading again", 5_000)
+        wait_until(lambda: "0.0/5.0 kB" in shown.getvalue(), "a new bar")
+
+
+def test_progress_before_the_line_appears_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
+    shown, console = terminal()
+    with waiting(console, "reading", 4_000_000) as line:
+        line.advance(1_000_000)
+        wait_until(lambda: "1.0/4.0 MB" in shown.getvalue(), "the line")

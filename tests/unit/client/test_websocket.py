@@ -75,7 +75,7 @@ def test_what_no_server_sends(raw: bytes) -> None:
         Frames().feed(raw)
 
 
-def test_exit_codes() -> None:
+def test_the_status_of_a_command_has_its_exit_code_or_a_reason() -> None:
     assert exit_code(b'{"status": "Success"}') == 0
     ended = b'{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[%b]}}'
     assert exit_code(ended % b'{"reason":"ExitCode","message":"3"}') == 3

@@ -40,13 +40,13 @@ def test_namespaces_of_the_clusters_own(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["cpu", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu", "memory"]
 )
-def test_resources(value: str) -> None:
+def test_a_resource_of_kubernetes_is_taken_as_it_is(value: str) -> None:
     assert names.resource(value, "x") == value
 
 
 @pytest.mark.parametrize(
     "value", ["", "gpu", "/gpu", "a/", "A.com/gpu", "a.com/b/c", "cpu\n", "a/ b"]
 )
-def test_no_resources(value: str) -> None:
+def test_other_names_are_refused_as_resources(value: str) -> None:
     with pytest.raises(InvalidArgument):
         names.resource(value, "x")

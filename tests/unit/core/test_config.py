@@ -26,6 +26,8 @@ def test_flags_win_over_environment_over_file(
         ("http: {prot: 1}", "http.prot"),
         ("http: {port: 70000}", "http.port"),
         ("auth: {key_prefix: 'Bad Prefix'}", "auth.key_prefix"),
+        # `datasets` takes them for a pattern, and finds no training data.
+        ("data_dir: '/srv/windlass [1]'", "data_dir"),
         # Every message about the store would show them.
         ("objects: {endpoint_url: 'http://me:secret@s3.example'}", "objects.endpoint_url"),
     ],

@@ -74,6 +74,27 @@ async def test_half_a_change_is_not_heard_when_its_stream_is_lost() -> None:
     assert [one.workload_id for one in heard[0].statuses] == ["b"]
 
 
+async def test_a_stream_is_opened_again_when_what_it_asks_for_changes() -> None:
+    heard: list[pb.StatusDelta] = []
+    calls = [Call(delta("a")), Call(delta("b"))]
+    left = iter(calls)
+
+    async def hear(message: pb.StatusDelta) -> None:
+        await asyncio.sleep(0)
+        heard.append(message)
+        if len(heard) == 1:
+            follower.reopen()
+
+    follower = Follower("statuses", lambda: next(left), hear, reconnect_seconds=60)
+    follower.reopen()
+    task = asyncio.create_task(follower.run())
+    await until(lambda: len(heard) == 2)
+    assert calls[0].cancelled.is_set()
+    assert not calls[1].cancelled.is_set()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def complaint(follower: Follower[pb.StatusDelta]) -> str:
     """Returns why the follower is not ready; nothing where it is."""
     try:

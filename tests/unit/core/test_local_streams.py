@@ -47,7 +47,8 @@ class Desk(rpc.ClustersInternalServiceServicer):
     def _unasked(self, request: Any, context: Any) -> Any:
         raise NotImplementedError
 
-    AuthenticateAgent = EnrollLocal = ListCapacity = PutWorkload = _unasked
+    AuthenticateAgent = FindEndedCredentials = EnrollLocal = _unasked
+    ListCapacity = PutWorkload = _unasked
 
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Any

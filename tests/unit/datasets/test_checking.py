@@ -8,7 +8,7 @@ from tests.unit.datasets import examples
 
 from windlass.datasets import DatasetError, inspect_file
 from windlass.datasets.checking import FileCheck, check_file
-from windlass.datasets.faults import MOST_KINDS, MOST_LINES
+from windlass.datasets.faults import MAX_KINDS, MAX_LINES
 from windlass.datasets.token_counts import ApproximateTokenizer, TokenCounts
 
 CHAT = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
@@ -37,13 +37,13 @@ def test_every_line_is_checked_and_faults_are_grouped(tmp_path: Path) -> None:
 def test_the_first_lines_are_listed_and_all_are_counted(tmp_path: Path) -> None:
     found = check(tmp_path, b"\n".join([BROKEN] * 70 + [b"{"]))
     most, other = found.faults.kinds
-    assert (most.count, len(most.lines), other.count, other.lines) == (70, MOST_LINES, 1, [])
+    assert (most.count, len(most.lines), other.count, other.lines) == (70, MAX_LINES, 1, [])
 
 
 def test_kinds_are_bounded(tmp_path: Path) -> None:
     rows = [json.dumps({"messages": [{"role": "user", f"x{n}": 1}]}).encode() for n in range(99)]
     found = check(tmp_path, b"\n".join(rows))
-    assert (found.faults.count, len(found.faults.kinds)) == (99, MOST_KINDS)
+    assert (found.faults.count, len(found.faults.kinds)) == (99, MAX_KINDS)
 
 
 def test_another_kind_of_file_is_one_fault(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_chat_is_counted_as_the_trainer_counts(tmp_path: Path, template: str, li
     assert said.truncated == counts.truncated + counts.left_out
     made = [json.loads(line) for line in target.read_text().splitlines()]
     assert counts.kept == len(made)
+    assert counts.trained == sum(len(each["input_ids"]) for each in made)
     if limit == 2048 and template is not FORGETFUL:
         assert list(counts.lengths) == [len(each["input_ids"]) for each in made]
 
@@ -110,6 +111,13 @@ def test_answers_are_counted_as_the_trainer_counts(tmp_path: Path, limit: int, w
         return
     assert (said.truncated, said.left_out) == (counts.truncated, counts.left_out)
     assert said.examples == len(counts.lengths) == counts.kept + counts.left_out
+    made = [json.loads(line) for line in (tmp_path / "tokens").read_text().splitlines()]
+    texts = [
+        tokenizer.apply_chat_template(row["prompt"] + row[answer], tokenize=False)
+        for row in made
+        for answer in ("chosen", "rejected")
+    ]
+    assert counts.trained == sum(min(limit, len(ids)) for ids in tokenizer(texts)["input_ids"])
 
 
 def test_what_the_template_refuses_is_an_error_of_its_line(tmp_path: Path) -> None:
@@ -135,7 +143,7 @@ def test_a_file_too_long_as_a_whole_is_refused_as_by_the_trainer(tmp_path: Path)
     ("name", "content", "said"),
     [
         ("tokenizer.json", None, "no tokenizer.json"),
-        ("tokenizer.json", "{", "is no tokenizer"),
+        ("tokenizer.json", "{", "cannot be read as a tokenizer"),
         ("chat_template.jinja", None, "no chat template"),
         ("chat_template.jinja", "{% if %}", "is wrong"),
         ("tokenizer_config.json", "[]", "must be a JSON object"),

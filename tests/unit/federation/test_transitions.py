@@ -42,9 +42,11 @@ def step(row: Federated, name: str, phase: Any, back: int, there: bool) -> Feder
     if name in ("told", "deleted"):
         return domain.told(row, spec=b'{"a":1}', deleting=name == "deleted")
     if name == "heard":
-        return domain.observed(row, heard(row, phase, back, there), most=MAX_ATTEMPTS, now=2)
+        return domain.observed(
+            row, heard(row, phase, back, there), max_attempts=MAX_ATTEMPTS, now=2
+        )
     if name == "lost":
-        return domain.lost(row, "Silent.", most=MAX_ATTEMPTS, now=2)
+        return domain.lost(row, "Silent.", max_attempts=MAX_ATTEMPTS, now=2)
     if name == "noted":
         return domain.noted(row, pb.WorkloadStatus(phase=phase, cluster_id="east"))
     if row.state is not ObjectState.WAITING:

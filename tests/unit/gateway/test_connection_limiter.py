@@ -1,9 +1,13 @@
-"""The limiter leaves room between the connections that it ends."""
+"""The limiter looks at connections while some are open, with room between those that it ends."""
 
 import asyncio
 
+import pytest
+from tests.support.waiting import stays, until
+
 from windlass.core.addresses import ClientAddresses
 from windlass.core.config import HttpSection
+from windlass.gateway.listener import connection_limiter
 from windlass.gateway.listener.bounds import ListenerBounds
 from windlass.gateway.listener.connection_limiter import ENDINGS, ConnectionLimiter, Use
 
@@ -26,8 +30,12 @@ class Late:
         """Nothing to close."""
 
 
+def make_limiter() -> ConnectionLimiter:
+    return ConnectionLimiter(ListenerBounds.of(HttpSection()), ClientAddresses(()))
+
+
 async def test_others_are_served_while_many_connections_are_ended() -> None:
-    limiter = ConnectionLimiter(ListenerBounds.of(HttpSection()), ClientAddresses(()))
+    limiter = make_limiter()
     Late.ended, many, between = 0, ENDINGS * 10, []
     for number in range(many):
         assert limiter.admit(Late(number))
@@ -38,3 +46,27 @@ async def test_others_are_served_while_many_connections_are_ended() -> None:
     assert Late.ended == many
     steps = [after - before for before, after in zip(between, [*between[1:], many], strict=True)]
     assert max(steps) <= ENDINGS
+
+
+async def test_nobody_looks_while_nothing_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[int]()
+
+    class Watched(ConnectionLimiter):
+        async def look(self) -> None:
+            looks.append(self.count)
+            await super().look()
+
+    monkeypatch.setattr(connection_limiter, "SWEEP_SECONDS", 0.01)
+    limiter = Watched(ListenerBounds.of(HttpSection()), ClientAddresses(()))
+    sweeping = asyncio.create_task(limiter.sweep())
+    await stays(lambda: not looks)
+    open_now = Late(1)
+    for _ in range(2):
+        assert limiter.admit(open_now)
+        await until(lambda: 1 in looks)
+        limiter.release(open_now)
+        # The one that was about to come when the last connection went.
+        await until(lambda: looks[-1] == 0)
+        looks.clear()
+        await stays(lambda: not looks)
+    sweeping.cancel()

@@ -23,7 +23,7 @@ def ids(folder: Path) -> list[str]:
 async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     spool = UsageSpool(tmp_path)
     for number in range(3):
-        spool.append(line(number))
+        spool.record(line(number))
     assert spool.sealed() == []
     spool.seal()
     assert ids(tmp_path) == ["req_0", "req_1", "req_2"]
@@ -31,7 +31,7 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 async def test_a_segment_belongs_to_its_writer_while_that_lives(tmp_path: Path) -> None:
     spool, other = UsageSpool(tmp_path), UsageSpool(tmp_path)
-    spool.append(line(0))
+    spool.record(line(0))
     assert other.sealed() == []
     spool.seal()
     assert len(other.sealed()) == 1
@@ -40,7 +40,7 @@ async def test_a_segment_belongs_to_its_writer_while_that_lives(tmp_path: Path) 
 async def test_segments_are_bounded(tmp_path: Path) -> None:
     spool = UsageSpool(tmp_path, segment_bytes=1000)
     for number in range(100):
-        spool.append(line(number))
+        spool.record(line(number))
     spool.seal()
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert len(sizes) > 5
@@ -59,17 +59,17 @@ async def test_records_wait_in_memory_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = UsageSpool(tmp_path)
-    spool.append(line(0))
+    spool.record(line(0))
     real = os.write
 
     def full(descriptor: int, data: bytes) -> int:
         return real(descriptor, data[:10])
 
     monkeypatch.setattr(os, "write", full)
-    spool.append(line(1))
-    spool.append(line(2))
+    spool.record(line(1))
+    spool.record(line(2))
     monkeypatch.setattr(os, "write", real)
-    spool.append(line(3))
+    spool.record(line(3))
     spool.seal()
     assert ids(tmp_path) == ["req_0", "req_1", "req_2", "req_3"]
 
@@ -84,7 +84,7 @@ async def main():
     spool = UsageSpool(Path(sys.argv[1]), segment_bytes=2000)
     number = 0
     while True:
-        spool.append(line(number))
+        spool.record(line(number))
         print(number, flush=True)
         number += 1
 

@@ -7,7 +7,7 @@ import grpc
 from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
-from windlass.gateway.usage.shipper import Shipper
+from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool, frame
 
 
@@ -25,15 +25,15 @@ class Usage:
         return pb.RecordResponse()
 
 
-def make(folder: Path) -> tuple[Usage, UsageSpool, Shipper]:
+def make(folder: Path) -> tuple[Usage, UsageSpool, UsageShipper]:
     usage: Any = Usage()
     spool = UsageSpool(folder)
-    return usage, spool, Shipper(spool, usage)
+    return usage, spool, UsageShipper(spool, usage)
 
 
 async def test_every_field_arrives_and_the_segment_goes(tmp_path: Path) -> None:
     usage, spool, shipper = make(tmp_path)
-    spool.append(line(1))
+    spool.record(line(1))
     assert await shipper.ship()
     record = usage.records["req_1"]
     assert (record.input_tokens, record.output_tokens, record.status) == (2, 3, 200)
@@ -44,9 +44,9 @@ async def test_every_field_arrives_and_the_segment_goes(tmp_path: Path) -> None:
 async def test_it_waits_on_disk_while_the_service_is_away(tmp_path: Path) -> None:
     usage, spool, shipper = make(tmp_path)
     usage.answer = grpc.StatusCode.UNAVAILABLE
-    spool.append(line(1))
+    spool.record(line(1))
     assert not await shipper.ship()
-    spool.append(line(2))
+    spool.record(line(2))
     assert not await shipper.ship()
     # A new process finds what the old one left.
     usage, _, shipper = make(tmp_path)
@@ -60,7 +60,7 @@ async def test_what_is_refused_for_ever_holds_up_nothing(tmp_path: Path) -> None
     usage.answer = grpc.StatusCode.INVALID_ARGUMENT
     assert await shipper.ship()
     usage.answer = None
-    spool.append(line(2))
+    spool.record(line(2))
     assert await shipper.ship()
     assert set(usage.records) == {"req_2"}
     assert [path.name for path in tmp_path.iterdir()] == ["0.refused"]

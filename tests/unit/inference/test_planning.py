@@ -16,6 +16,7 @@ from windlass.inference.domain import (
     InferencePolicy,
     Name,
     Rows,
+    Serving,
     View,
     WantedVersion,
 )
@@ -51,16 +52,29 @@ def wants(draw: st.DrawFn) -> list[WantedVersion]:
 
 
 @st.composite
+def servings(draw: st.DrawFn) -> list[Serving]:
+    versions = draw(st.sets(st.sampled_from([*BASES, *ADAPTERS]), max_size=2))
+    return [
+        Serving("", version, "org", version, ADAPTERS.get(version, version), replicas, NOW - age)
+        for version in sorted(versions)
+        for replicas in [draw(st.integers(1, 3))]
+        for age in [draw(st.sampled_from([1.0, 40.0]))]
+    ]
+
+
+@st.composite
 def engine_rows(draw: st.DrawFn) -> list[Engine]:
     made = []
-    for version in sorted(draw(st.sets(st.sampled_from(BASES), max_size=2))):
+    slots = st.tuples(st.sampled_from(BASES), st.integers(0, 2))
+    for version, replica in sorted(draw(st.sets(slots, max_size=2))):
         generation = draw(st.integers(1, 3))
         failed_at = draw(st.sampled_from([0.0, NOW - 30]))
         adapters = draw(st.lists(st.sampled_from(sorted(ADAPTERS)), max_size=2, unique=True))
         made.append(
             Engine(
-                id=f"eng-{version}",
+                id=f"eng-{version}-{replica}",
                 version_id=version,
+                replica=replica,
                 model=version,
                 project_id="",
                 organization_id="org",
@@ -121,31 +135,43 @@ def applied(rows: Rows, plan: EngineChanges) -> Rows:
         engines[old.id] = new
     for engine in plan.creates:
         engines[engine.id] = engine
-    errors = {want.version_id: error for want, error in plan.errors}
+    errors = {want.version_id: error for want, error in plan.errors if not want.serving}
     kept = [
         replace(want, error=errors.get(want.version_id, want.error))
         for want in rows.wants
         if want not in plan.dropped
     ]
-    return Rows(rows.now, list(engines.values()), kept)
+    complaints = {want.serving.model: error for want, error in plan.errors if want.serving}
+    served = [
+        replace(serving, error=complaints.get(serving.model, serving.error))
+        for serving in rows.servings
+        if serving not in plan.ended
+    ]
+    return Rows(rows.now, list(engines.values()), kept, served)
 
 
 @given(st.data())
 @settings(max_examples=400)
 def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
     engines = data.draw(engine_rows())
-    rows = Rows(NOW, engines, data.draw(wants()))
+    rows = Rows(NOW, engines, data.draw(wants()), data.draw(servings()))
     view = data.draw(worlds(engines))
     new_id = numbered()
     plan = Planner(rows, view, POLICY, new_id).plan()
     after = applied(rows, plan)
     running = [engine for engine in after.engines if engine.desired == RUNNING]
     assert len(running) <= POLICY.max_engines
-    assert len({engine.version_id for engine in running}) == len(running)
+    assert len({(engine.version_id, engine.replica) for engine in running}) == len(running)
+    pinned = dict[str, int]()
+    for one in after.servings:
+        if {one.version_id, one.engine_version_id} <= NAMES.keys():
+            most = pinned.get(one.engine_version_id, 1)
+            pinned[one.engine_version_id] = max(most, one.min_replicas)
+    assert all(engine.replica < pinned.get(engine.version_id, 1) for engine in running)
     for engine in plan.creates:
         assert view.reaches(engine.cluster_id)
         assert view.permits(engine.cluster_id, ""), "every project may ask for it"
-    wanted = {want.engine_version_id for want in after.wants}
+    wanted = {want.engine_version_id for want in after.wants} | pinned.keys()
     for engine in running:
         assert len(engine.adapters) <= POLICY.max_adapters
         assert engine.version_id in wanted
@@ -158,10 +184,13 @@ def test_a_plan_keeps_the_bounds_and_comes_to_rest(data: st.DataObject) -> None:
         busy = [w for w in rows.wants if NOW - w.used_at < EVICTABLE_SECONDS]
         if new.desired == DELETED and old.version_id in {w.engine_version_id for w in busy}:
             gone = old.version_id == "mv-gone"
+            spare = old.replica >= pinned.get(old.version_id, 1)
             stays = view.reaches(old.cluster_id) and view.permits(old.cluster_id, "")
-            assert gone or not stays, "an engine in use was ended"
+            assert gone or spare or not stays, "an engine in use was ended"
     # Nothing happened meanwhile, so there is nothing to do: no flapping.
     again = Planner(after, view, POLICY, new_id).plan()
     assert not again.creates
     assert not again.updates
     assert not again.dropped
+    assert not again.ended
+    assert not again.errors

@@ -1,5 +1,6 @@
 """The state machine under every order of what may happen to a job."""
 
+import math
 from dataclasses import replace
 from enum import IntEnum
 
@@ -146,7 +147,7 @@ class Lifetime(RuleBasedStateMachine):
             workload_id=self.job.id, generation=self.job.generation - late, phase=phase,
             reason=reason, cluster_id=self.job.cluster_id,
         )  # fmt: skip
-        change = observed(self.job, status, now=self.now, most=MAX_ATTEMPTS)
+        change = observed(self.job, status, now=self.now, max_attempts=MAX_ATTEMPTS)
         if late:
             assert change == Change(job=self.job)
         self.apply(change)
@@ -180,13 +181,13 @@ class Lifetime(RuleBasedStateMachine):
         failure = JobFailure(code=code, message="m") if outcome == "failed" else None
         finish = t.Finish(outcome=outcome, failure=failure, trained_tokens=tokens)
         owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=self.job.attempt),)
-        self.apply(t.finished(self.job, finish, owed=owed, now=self.now, most=MAX_ATTEMPTS))
-        again = t.finished(self.job, finish, owed=owed, now=self.now, most=MAX_ATTEMPTS)
+        self.apply(t.finished(self.job, finish, owed=owed, now=self.now, max_attempts=MAX_ATTEMPTS))
+        again = t.finished(self.job, finish, owed=owed, now=self.now, max_attempts=MAX_ATTEMPTS)
         assert again == Change(job=self.job)
 
     @rule()
     def lose_the_agent(self) -> None:
-        self.apply(t.agent_lost(self.job, now=self.now, most=MAX_ATTEMPTS))
+        self.apply(t.agent_lost(self.job, now=self.now, max_attempts=MAX_ATTEMPTS))
 
     @rule()
     def cancel(self) -> None:
@@ -214,7 +215,7 @@ class Lifetime(RuleBasedStateMachine):
     @rule(late=st.booleans())
     def patrol(self, late: bool) -> None:
         now = self.now + 10**9 * late
-        self.apply(t.overdue(self.job, now, most=MAX_ATTEMPTS))
+        self.apply(t.overdue(self.job, now, max_attempts=MAX_ATTEMPTS))
         if late and self.job.held:
             assert not self.job.deadline_ms
 
@@ -264,7 +265,7 @@ def test_an_attempt_that_died_by_itself_is_tried_again_until_it_is_too_often() -
     for attempt in range(1, MAX_ATTEMPTS + 1):
         job = t.running(t.placed(job, "c1").job, 10).job
         assert job.attempt == attempt
-        job = t.died(job, reason="ProcessKilled", message="", now=20, most=MAX_ATTEMPTS).job
+        job = t.died(job, reason="ProcessKilled", message="", now=20, max_attempts=MAX_ATTEMPTS).job
     assert job.state is JobState.FAILED
     assert job.failure is not None
     assert job.failure.code == "process_killed"
@@ -287,6 +288,13 @@ def test_the_queue_is_told_and_forgotten() -> None:
     assert (job.state, job.queue.position) == (JobState.QUEUED, 3)
     assert t.starting(job).job.queue == Queue()
     assert t.starting(job, "Pulling the image").job.queue == Queue(reason="Pulling the image")
+
+
+def test_a_job_that_is_tried_again_says_why_in_words() -> None:
+    job = t.running(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, 10).job
+    assert t.stopped(job, 20).job.queue.reason == "The last attempt was interrupted"
+    lost = t.agent_lost(job, now=20, max_attempts=MAX_ATTEMPTS).job
+    assert lost.queue.reason == "The last attempt ended: The cluster is not responding"
 
 
 def test_a_job_that_is_cancelled_while_it_waits_says_so() -> None:
@@ -333,6 +341,22 @@ def test_a_job_says_what_its_runner_is_doing() -> None:
     assert (job.progress.phase, job.progress.step) == ("", 1)
 
 
+def test_the_latest_measures_stay_while_a_job_waits_to_go_on() -> None:
+    job = t.placed(t.created(new_job(), PLAN, 1).job, "c1").job
+    for seq, values in enumerate(({"train_loss": 2.0, "train_mean_reward": 0.5}, {}), start=1):
+        metrics = StepMetrics(step=seq, total_steps=9, epoch=0, values=values, trained_tokens=1)
+        job = reported(job, [RunEvent(seq=seq, at_ms=seq, metrics=metrics)], 6).job
+    job = t.stopped(t.pause_requested(job, 20, grace_ms=5000).job, 30).job
+    job = t.placed(t.resume_requested(job, 40).job, "c1").job
+    assert (job.progress.step, job.progress.since_ms, job.progress.phase) == (2, 0, "")
+    assert (job.progress.train_loss, job.progress.train_mean_reward) == (2.0, 0.5)
+    diverged = StepMetrics(
+        step=3, total_steps=9, epoch=0, values={"train_loss": math.nan}, trained_tokens=1
+    )
+    job = reported(job, [RunEvent(seq=1, at_ms=5, metrics=diverged)], 50).job
+    assert (job.progress.train_loss, job.progress.train_mean_reward) == (None, 0.5)
+
+
 def test_the_end_is_estimated_from_this_attempts_own_speed() -> None:
     job = replace(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, created_at_ms=0)
     for seq, (step, at) in enumerate([(50, 10_000), (60, 20_000)], start=1):
@@ -344,8 +368,10 @@ def test_the_end_is_estimated_from_this_attempts_own_speed() -> None:
 def test_a_process_that_ended_well_is_given_time_for_its_last_word() -> None:
     job = t.running(t.placed(t.created(new_job(), PLAN, 1).job, "c1").job, 10).job
     job = t.exited(job, 60_000).job
-    assert t.overdue(job, 59_999, most=MAX_ATTEMPTS) == Change(job=job)
+    assert t.overdue(job, 59_999, max_attempts=MAX_ATTEMPTS) == Change(job=job)
     owed = (Effect(kind=EffectKind.REGISTER_MODEL, attempt=1),)
-    said = t.finished(job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, most=MAX_ATTEMPTS)
+    said = t.finished(
+        job, t.Finish(outcome="succeeded"), owed=owed, now=59_999, max_attempts=MAX_ATTEMPTS
+    )
     assert said.job.state is JobState.FINALIZING
-    assert t.overdue(job, 60_000, most=MAX_ATTEMPTS).job.state is JobState.QUEUED
+    assert t.overdue(job, 60_000, max_attempts=MAX_ATTEMPTS).job.state is JobState.QUEUED

@@ -46,7 +46,7 @@ def seen(
 
 
 def look(job: Job, news: pb.WorkloadStatus) -> Change:
-    return observed(job, news, now=NOW, most=3)
+    return observed(job, news, now=NOW, max_attempts=3)
 
 
 def test_each_observation_becomes_one_event_in_order() -> None:
@@ -134,7 +134,7 @@ def test_being_preempted_is_not_counted_against_the_job() -> None:
 def test_who_was_stopped_knows_not_why_so_its_cluster_tells() -> None:
     running = t.running(placed_job(), NOW).job
     word = t.Finish(outcome="stopped", trained_tokens=7)
-    job = t.finished(running, word, owed=(), now=NOW, most=3).job
+    job = t.finished(running, word, owed=(), now=NOW, max_attempts=3).job
     assert (job.state, job.trained_tokens) == (JobState.RUNNING, 7)
     full = look(job, status(job, pb.PHASE_FAILED, reason="StorageExceeded", message="Too much."))
     assert full.job.state is JobState.FAILED
@@ -152,14 +152,14 @@ def test_a_stop_that_was_asked_for_here_is_done_with_the_runners_word() -> None:
         (t.cancel_requested, JobState.CANCELLED),
     ):
         job = ask(running, NOW, grace_ms=1000).job
-        assert t.finished(job, word, owed=(), now=NOW, most=3).job.state is state
+        assert t.finished(job, word, owed=(), now=NOW, max_attempts=3).job.state is state
 
 
 def test_a_failure_is_one_line_and_names_the_attempt_whose_log_says_more() -> None:
     running = t.running(placed_job(), NOW).job
     failure = JobFailure(code="trainer_failed", message="It ended:\n  ValueError.")
     ended = t.finished(
-        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, most=3
+        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, max_attempts=3
     )
     said = f"It ended: ValueError. See the log of attempt {running.id}-{running.attempt}."
     assert ended.job.failure == replace(failure, message=said)
@@ -170,6 +170,6 @@ def test_a_failure_is_one_line_and_names_the_attempt_whose_log_says_more() -> No
     # What a tenant can mend needs no log.
     failure = JobFailure(code="invalid_training_file", message="Line 2: no.")
     ended = t.finished(
-        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, most=3
+        running, t.Finish(outcome="failed", failure=failure), owed=(), now=NOW, max_attempts=3
     )
     assert ended.job.failure == failure

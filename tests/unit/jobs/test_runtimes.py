@@ -88,9 +88,11 @@ def test_who_names_a_runtime_is_told_which_there_are() -> None:
         require_method(plain, "dpo")
     assert refused.value.param == "windlass.runtime"
     for project, name, why in (
-        ("proj-a", "mlx", "offers 'mlx' to this project. Offered: plain, trl"),
-        ("proj-b", "trl", "offers 'trl' to this project. Offered: none"),
-        ("proj-a", "unheard-of", "Offered: plain, trl"),
+        ("proj-a", "mlx", r"offers 'mlx' to this project. Offered: plain, trl\.$"),
+        ("proj-b", "trl", r"offers 'trl' to this project. Offered: none\.$"),
+        ("proj-a", "unheard-of", r"Offered: plain, trl\.$"),
+        ("proj-a", "plian", r"Offered: plain, trl\. Did you mean 'plain'\?$"),
+        ("proj-b", "plian", r"Offered: none\.$"),
     ):
         with pytest.raises(InvalidArgument, match=why) as refused:
             require_runtime(snapshot, project, name)

@@ -19,7 +19,7 @@ from windlass.jobs.scheduling.cluster_snapshot import (
     snapshot_of,
 )
 from windlass.jobs.scheduling.placement import decide
-from windlass.jobs.scheduling.quota_admission import require_quota
+from windlass.jobs.scheduling.quota_admission import misfit, require_libraries, require_quota
 from windlass.jobs.scheduling.scoring import Load, Verdict, Waiting, score
 from windlass.jobs_api.extension import Resources
 
@@ -245,6 +245,28 @@ def test_what_no_queue_can_ever_hold_is_refused_with_the_numbers() -> None:
         require_quota(a_job(), snapshot(kubernetes("east", no_gpus)))
 
 
+def test_a_package_that_a_setting_needs_is_there_or_the_job_goes_elsewhere() -> None:
+    plan = Plan(framework="trl", schema_version=1, config={}, libraries={"deepspeed": "sharding"})
+    job = replace(a_job(), plan=plan)
+    bare, equipped = process("bare", slots=9), process("equipped")
+    equipped = replace(equipped, libraries=frozenset({"deepspeed"}))
+    verdicts = score(job, snapshot(bare, equipped), Load())
+    assert verdicts[0].cluster_id == "equipped"
+    assert of("bare", verdicts).reason == "It does not have deepspeed, which sharding needs"
+    require_libraries(job, snapshot(bare, equipped))
+    require_libraries(job, snapshot(kubernetes("bare", *gpus(8)), away="another"))
+    require_libraries(job, snapshot(replace(bare, backends=frozenset({"bigram"}))))
+    require_libraries(a_job(), snapshot(bare))
+    found = snapshot(bare, kubernetes("east", *gpus(8)))
+    with pytest.raises(InvalidArgument, match="sharding needs deepspeed, which") as refused:
+        require_libraries(job, found)
+    assert (refused.value.reason, refused.value.param) == (
+        "library_not_installed",
+        "windlass.config.sharding",
+    )
+    assert misfit(job, found) == refused.value.message
+
+
 POOL = st.lists(
     st.one_of(
         st.builds(
@@ -283,7 +305,7 @@ def test_the_world_is_read_from_the_contract() -> None:
         clusters=[
             pb.Cluster(
                 id="c1", name="east", live=True, executor="kubernetes", roles=["jobs"],
-                capacity=pb.Capacity(backends=["trl"], gpus=8),
+                capacity=pb.Capacity(backends=["trl"], libraries=["deepspeed"], gpus=8),
             ),
             pb.Cluster(id="c2", live=False, roles=["jobs"]),
             pb.Cluster(id="c3", live=True, shared=True, roles=["engines"]),
@@ -314,6 +336,7 @@ def test_the_world_is_read_from_the_contract() -> None:
     found = snapshot_of(answer)
     assert [one.id for one in found.clusters] == ["c1"]
     assert found.assignments == {PROJECT: frozenset({"c1", "c2"})}
+    assert found.clusters[0].libraries == {"deepspeed"}
     assert (found.answering, found.backends, found.is_shared) == ([PROJECT], ["trl"], False)
     queue = found.clusters[0].queue_of(PROJECT)
     assert queue is not None

@@ -87,7 +87,7 @@ def with_hole() -> tarfile.TarInfo:
     ids=["itself", "elsewhere", "hard", "folder", "hole"],
 )
 def test_links_and_holes_are_refused(tmp_path: Path, entry: tarfile.TarInfo) -> None:
-    with pytest.raises(BackupError, match="no backup of Windlass"):
+    with pytest.raises(BackupError, match="not a backup of Windlass"):
         verified(archive(tmp_path / "b", manifest(), entry))
 
 

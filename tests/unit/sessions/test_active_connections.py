@@ -72,24 +72,37 @@ class World:
             ]
         )
 
-    async def WatchKeys(self, request: Any) -> AsyncIterator[users_pb2.KeyBeat]:
-        if self.away:
-            raise failure(grpc.StatusCode.UNAVAILABLE)
-        yield users_pb2.KeyBeat(reset=True)
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    yield await self.beats.get()
-                    continue
-            if self.away:
-                raise failure(grpc.StatusCode.UNAVAILABLE)
-            yield users_pb2.KeyBeat()
+    def WatchKeys(self, request: Any) -> "Beats":
+        return Beats(self)
 
     def change(self, key: str, permissions: set[str] | None) -> None:
         self.permissions.pop(key, None)
         if permissions is not None:
             self.permissions[key] = permissions
         self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=[key]))
+
+
+@dataclass
+class Beats:
+    """One stream of beats, until users is away."""
+
+    world: World
+
+    async def __aiter__(self) -> AsyncIterator[users_pb2.KeyBeat]:
+        if self.world.away:
+            raise failure(grpc.StatusCode.UNAVAILABLE)
+        yield users_pb2.KeyBeat(reset=True)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    yield await self.world.beats.get()
+                    continue
+            if self.world.away:
+                raise failure(grpc.StatusCode.UNAVAILABLE)
+            yield users_pb2.KeyBeat()
+
+    def cancel(self) -> None:
+        """Nothing is left to do: the queue has no other end."""
 
 
 @pytest.fixture
@@ -100,7 +113,7 @@ def world() -> World:
 @pytest.fixture
 async def live(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ActiveConnections]:
     monkeypatch.setattr(live_module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(key_cache, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(key_cache, "RECONNECT_SECONDS", 0.01)
     anything: Any = world
     made = ActiveConnections(Callers(anything, anything), Assignments(anything))
     running = asyncio.create_task(made.run())

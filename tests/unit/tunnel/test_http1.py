@@ -21,7 +21,7 @@ def test_a_plain_request() -> None:
     assert (found.upgrade, found.closes) == ("", False)
 
 
-def test_connection_options() -> None:
+def test_connection_options_close_and_upgrade_a_connection() -> None:
     assert parse_request(head("Connection: keep-alive, CLOSE")).closes
     upgrade = parse_request(head("Connection: Upgrade", "Upgrade: SPDY/3.1"))
     assert upgrade.upgrade == "spdy/3.1"
@@ -91,7 +91,7 @@ def test_what_is_refused(raw: bytes, status: int) -> None:
     assert caught.value.status == status
 
 
-def test_answers() -> None:
+def test_the_body_of_an_answer_ends_by_its_status_method_and_headers() -> None:
     found = parse_response(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", method="GET")
     assert (found.status, found.reason, first(found.headers, "content-length")) == (200, "OK", "3")
     assert isinstance(found.body, Sized)

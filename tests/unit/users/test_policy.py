@@ -57,6 +57,13 @@ def test_a_key_is_the_lesser_of_its_role_and_its_owners() -> None:
     assert lesser("organization_owner", ["project_owner"], project_id="") is None
 
 
+def test_a_key_is_within_the_roles_of_everybody_on_whom_it_rests() -> None:
+    owners, member, reader = ["organization_owner"], ["project_member"], ["organization_reader"]
+    assert lesser("project_owner", owners, member, project_id="proj") == "project_member"
+    assert lesser("project_owner", owners, reader, project_id="proj") is None
+    assert lesser("project_member", owners, [], project_id="proj") is None
+
+
 def test_an_unknown_role_grants_nothing() -> None:
     assert permissions_of(("root",)) == frozenset()
 

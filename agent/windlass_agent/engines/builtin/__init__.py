@@ -3,4 +3,7 @@
 One thread (`generation/scheduler.py`) owns the model and decodes all sequences together, one
 token a tick, in a `lane` per adapter; the event loop (`api`) validates, tokenizes and writes.
 `service.py` is between them.
+
+It may import torch, the kernel, `windlass.inference_api` and `windlass.modelfiles`; nothing else
+of the agent.
 """

@@ -116,4 +116,6 @@ class EngineService:
 def fail_unhealthy(service: EngineService) -> None:
     """Raises ApiError 503 when the model's thread is gone."""
     if not service.scheduler.healthy:
-        raise ApiError("The engine has stopped", status=503, code="engine_stopped")
+        raise ApiError(
+            "The engine has stopped. Try again later.", status=503, code="engine_stopped"
+        )

@@ -99,7 +99,7 @@ class KubernetesJobDriver:
             self._job_of(key).orphans[key.attempt] = paths
         self._look()
         self._spawn(run_forever("looking", self._keep_looking))
-        self._spawn(run_forever("line", self._positions.run))
+        self._spawn(run_forever("queue_positions", self._positions.run))
         log.info("attempts_adopted", attempts=len(self._sights))
 
     async def close(self) -> None:
@@ -250,7 +250,7 @@ class KubernetesJobDriver:
 
 
 def _shown(job: TrackedJob) -> pb.WorkloadStatus:
-    """Its status, made anew where something may have changed: of a thousand jobs most wait."""
+    """Returns its status, made anew only where something may have changed."""
     status = job.shown
     if status is None or job.working:
         status = job.shown = _status(job)

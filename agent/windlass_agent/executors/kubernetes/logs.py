@@ -126,7 +126,7 @@ class LogShipper:
                 await self._read(KubeletLogParser(self._offset))
                 self._closed = True
                 self._arrived.set()
-        except* _Refused as refusals:
+        except* _LogRefused as refusals:
             _log.info("log_refused", reason=str(refusals.exceptions[0]))
 
     async def _read(self, lines: KubeletLogParser) -> None:
@@ -209,7 +209,7 @@ class LogShipper:
             piece = bytes(self._buffer[:PIECE_BYTES])
             stored = await self._store(self._offset, piece)
             if stored < self._offset:
-                raise _Refused("log_gap")
+                raise _LogRefused("log_gap")
             taken = min(stored - self._offset, len(self._buffer))
             del self._buffer[:taken]
             self._offset += taken
@@ -222,9 +222,9 @@ class LogShipper:
                 return await self._append(offset, data)
             except grpc.aio.AioRpcError as error:
                 if is_final(error):
-                    raise _Refused(reason_of(error)) from error
+                    raise _LogRefused(reason_of(error)) from error
             await backoff.pause()
 
 
-class _Refused(Exception):
+class _LogRefused(Exception):
     """The control plane accepts no more of this log."""

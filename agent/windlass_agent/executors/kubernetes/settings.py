@@ -8,6 +8,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from windlass.kubernetes import names
+from windlass.kubernetes.resources import NVIDIA_GPU
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 
 Object = dict[str, Any]
@@ -25,7 +26,7 @@ class _Section(BaseModel):
 
 
 class PodToleration(_Section):
-    """As Kubernetes has it."""
+    """A toleration of pods, with Kubernetes's fields."""
 
     key: str = ""
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -130,12 +131,16 @@ class ClusterSettings(_Section):
         description="Address by which pods reach the agent.",
     )
     agent_ca: str = Field("", description="PEM of the CA of the agent's certificate.")
-    accelerators: tuple[Accelerator, ...] = (Accelerator(resource="nvidia.com/gpu"),)
+    accelerators: tuple[Accelerator, ...] = (Accelerator(resource=NVIDIA_GPU),)
     sizes: Sizes = Sizes()
     deadlines: Deadlines = Deadlines()
     patience: Patience = Patience()
     backends: frozenset[str] = Field(
         frozenset({"trl"}), description="Backends installed in the image."
+    )
+    libraries: frozenset[Literal["bitsandbytes", "deepspeed"]] = Field(
+        frozenset({"bitsandbytes"}),
+        description="Packages installed in the image that QLoRA and ZeRO need.",
     )
     run_as_user: int | None = Field(
         10_001, ge=1, description="User id of the runner; None: the cluster chooses."

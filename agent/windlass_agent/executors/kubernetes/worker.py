@@ -114,7 +114,7 @@ class Worker:
             job.working = False
 
     async def _wait(self, job: TrackedJob) -> None:
-        """Before the next try, but not when something new is wanted."""
+        """Waits before the next try; returns at once when something new is wanted."""
         job.nudged.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(job.backoff.next()):

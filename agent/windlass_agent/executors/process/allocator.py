@@ -26,7 +26,7 @@ class _Waiter:
 class Allocator:
     """Gives shares of a machine out, first come, first served.
 
-    Whoever waits for something holds up those behind that need the same, and no others. A GPU is
+    A waiting workload holds up those behind it that need the same, and no others. A GPU is
     one job's alone; engines share those that no job has.
     """
 

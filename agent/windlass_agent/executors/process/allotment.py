@@ -38,8 +38,9 @@ class Allotment:
     cpus: int = 0
     # As many CPUs by number, for where no control group can bound them.
     processors: tuple[int, ...] = ()
-    # 0: nobody asked, so that it may take most of what there is.
+    # 0: nobody asked, so that it may take as much as `memory_bound`; 0: most of what there is.
     memory_bytes: int = 0
+    memory_bound: int = 0
 
     def environment(self, processes: int = 1) -> dict[str, str]:
         """Variables for the workload, of which `processes` compute side by side."""
@@ -57,7 +58,7 @@ class Allotment:
     def limits(self) -> WorkloadLimits:
         """The limits of the workload."""
         return WorkloadLimits(
-            memory=default_limits(self.memory_bytes).memory,
+            memory=default_limits(self.memory_bytes or self.memory_bound).memory,
             cpus=self.cpus,
             processors=self.processors,
         )

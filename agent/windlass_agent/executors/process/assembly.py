@@ -18,7 +18,7 @@ from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runner
 from windlass_agent.executors.process.jobs.spares import Spares
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
-from windlass_agent.machine.backends import runnable_backends
+from windlass_agent.machine.backends import installed_libraries, runnable_backends
 from windlass_agent.runner_service import RunnerServer, RunnerTokens
 
 
@@ -97,6 +97,7 @@ def process_executor(
         engines=engines,
         runners=server,
         backends=runnable_backends(torchtune_python),
+        libraries=installed_libraries(),
         changed=changed,
     )
 

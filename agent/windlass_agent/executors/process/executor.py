@@ -22,7 +22,7 @@ log = telemetry.logger("executor")
 class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
-    `backends` are those whose jobs can run here.
+    `backends` are those whose jobs can run here, `libraries` what some of their settings need.
     """
 
     def __init__(
@@ -34,9 +34,11 @@ class ProcessExecutor:
         engines: SlotPool,
         runners: RunnerServer,
         backends: Sequence[str],
+        libraries: Sequence[str] = (),
         changed: Callable[[], None],
     ):
         self._backends = backends
+        self._libraries = libraries
         self._drivers = drivers
         self._allocator = allocator
         self._jobs = jobs
@@ -116,4 +118,5 @@ class ProcessExecutor:
             ],
             engines=sorted(engines()),
             backends=self._backends,
+            libraries=self._libraries,
         )

@@ -23,7 +23,7 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Also the id of the session."""
+        """The id of the process, and of its session."""
 
     def ended(self) -> bool:
         """Returns True if the leader has ended."""
@@ -41,7 +41,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Also the id of the session."""
+        """The id of the process, and of its session."""
         return self._popen.pid
 
     def ended(self) -> bool:
@@ -66,7 +66,7 @@ class Adopted:
 
     @property
     def pid(self) -> int:
-        """Also the id of the session."""
+        """The id of the process, and of its session."""
         return self._process.pid
 
     def ended(self) -> bool:

@@ -5,9 +5,8 @@ example by its fields, which come as JSON in the column `item`. What a model has
 is asked of the runner.
 """
 
+import http.client
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,14 +17,14 @@ from msgspec import Struct
 
 from windlass.graders import Grade, Grader, Subject, models_asked, parse
 from windlass_agent.runner.grading.scripts import GraderPrograms
-from windlass_agent.runner.protocol import trainer_events
+from windlass_agent.runner.protocol import local_socket, trainer_events
 from windlass_agent.runner.protocol.event_file import EventFile
 from windlass_agent.runner.protocol.outcome import Failure
 
 GRADER_VARIABLE = "WINDLASS_GRADER_FILE"
 # Where the runner grades, for a grader that asks models.
-GRADES_URL = "WINDLASS_GRADES_URL"
-GRADES_TOKEN = "WINDLASS_GRADES_TOKEN"  # noqa: S105 - a variable's name
+GRADES_SOCKET = "WINDLASS_GRADES_SOCKET"
+GRADES_PATH = "/grade"
 
 
 class Sample(Struct):
@@ -85,18 +84,20 @@ def reward_of(grade: Grade) -> Reward:
 
 
 def _asked(samples: list[Sample]) -> list[Reward]:
-    request = urllib.request.Request(  # noqa: S310 - the runner's own URL
-        os.environ[GRADES_URL],
-        data=msgspec.json.encode(samples),
-        headers={"Authorization": f"Bearer {os.environ[GRADES_TOKEN]}"},
-    )
-    # On this machine, whatever proxy there may be; the runner knows for how long to wait.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # Without a time limit: the runner knows for how long to wait.
+    connection = http.client.HTTPConnection("runner")
     try:
-        with opener.open(request) as response:
-            return msgspec.json.decode(response.read(), type=list[Reward])
-    except (urllib.error.URLError, ConnectionError) as error:
+        connection.sock = local_socket.connected(Path(os.environ[GRADES_SOCKET]))
+        connection.request("POST", GRADES_PATH, msgspec.json.encode(samples))
+        response = connection.getresponse()
+        content = response.read()
+    except (OSError, http.client.HTTPException) as error:
         raise SystemExit(f"The runner did not return grades: {error}") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise SystemExit(f"The runner did not return grades: it answered {response.status}")
+    return msgspec.json.decode(content, type=list[Reward])
 
 
 @cache

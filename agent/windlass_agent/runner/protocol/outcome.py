@@ -93,8 +93,8 @@ def of_error(error: BaseException, *, trained_tokens: int) -> Outcome:
 def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
     """Returns why a trainer that ended with `code` failed, by its code and its last error.
 
-    `memory_kills` is how often the kernel killed for memory meanwhile: without one, whoever
-    killed it did not mean the job.
+    `memory_kills` is how often the kernel killed for memory meanwhile: without one, it
+    was killed for another reason.
     """
     return of_code(code, last_output(log), memory_kills=memory_kills)
 

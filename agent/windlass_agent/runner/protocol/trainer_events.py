@@ -56,7 +56,7 @@ class Saved(ProgressEvent, frozen=True, kw_only=True, tag="saved"):
 
 
 class Noted(ProgressEvent, frozen=True, kw_only=True, tag="noted"):
-    """Something that people should know of."""
+    """A message of the trainer that people should know of."""
 
     message: str
 

@@ -19,7 +19,7 @@ _Text = Annotated[str, Meta(max_length=256)]
 
 
 class MalformedStatus(ValueError):
-    """Not a status as KEP-2779 has it."""
+    """A status that is not one of KEP-2779."""
 
 
 class _Metric(Struct, frozen=True):

@@ -48,15 +48,15 @@ class Reporter:
             self._hidden.append(secret)
 
     def info(self, message: str) -> None:
-        """Something that is as it should be."""
+        """Reports something that is as it should be."""
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message))
 
     def warn(self, message: str) -> None:
-        """Something that people should know of."""
+        """Reports something that people should know of."""
         self._append(pb.RunEvent(level=pb.LEVEL_WARN, message=message))
 
     def phase(self, name: str, message: str) -> None:
-        """The beginning of a phase: preparing, starting, training, evaluating, uploading."""
+        """The beginning of a phase, such as training, by the names of the contract."""
         self._append(pb.RunEvent(level=pb.LEVEL_INFO, message=message, phase=name))
 
     def metrics(self, metrics: pb.StepMetrics, values: Mapping[str, float]) -> None:
@@ -111,14 +111,14 @@ class Reporter:
 
 
 class LogOnlyReporter(Reporter):
-    """Of a node that does not speak for its job: what it says stays in its own log."""
+    """A reporter for a node that does not report for its job: events stay in its own log."""
 
     async def run(self) -> None:
         """Waits until cancelled."""
         await asyncio.Event().wait()
 
     async def flush(self) -> None:
-        """Nothing is on its way."""
+        """Returns at once: nothing is on its way."""
 
     def _append(self, event: pb.RunEvent) -> None:
         _log.info("node_event", message=event.message)

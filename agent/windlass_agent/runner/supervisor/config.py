@@ -45,6 +45,11 @@ class RunnerConfig:
         """The file of a trainer's output."""
         return self.workdir / "log"
 
+    @property
+    def grades(self) -> Path:
+        """The socket where a trainer asks for the grades of models."""
+        return self.workdir / "grades.sock"
+
     def make_folders(self) -> None:
         """Creates the folders and files that a trainer's walls show."""
         for name in ("inputs/model", *_WRITTEN):
@@ -56,17 +61,20 @@ class RunnerConfig:
         variables = environment(self.environ, self.workdir, self.metrics)
         return variables | self.world.variables(grace_seconds=self.grace_seconds)
 
-    def walls(self, *, network: bool = False, nests: bool = False) -> Walls:
-        """The walls of a trainer: its inputs, and its output folder; no network."""
+    def walls(self, *, asks: bool = False, nests: bool = False) -> Walls:
+        """The walls of a trainer: its inputs, and its output folder; never a network.
+
+        One that `asks` has the socket where it is graded.
+        """
         read = [self.workdir / name for name in _READ]
         return Walls(
             readable=(
                 *python_paths(*map(Path, self.pythons.values())),
                 *(path for path in read if path.exists()),
+                *((self.grades,) if asks else ()),
             ),
             writable=(*(self.workdir / name for name in _WRITTEN), self.metrics),
             folder=self.workdir / "empty",
-            network=network,
             nests=nests,
             tied=True,
         )

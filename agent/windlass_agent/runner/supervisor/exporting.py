@@ -70,7 +70,7 @@ class Exporting:
         if not is_adapter and not wants_gguf:
             self._reporter.info("The fine-tuned model has complete weights: nothing is merged.")
             return Exported()
-        self._reporter.info("Exporting the fine-tuned model.")
+        self._reporter.phase("exporting", "Exporting the fine-tuned model.")
         folder = self._workdir / "export"
         gguf = [f"--gguf={folder / GGUF_FILE}", f"--name={self._name}"] if wants_gguf else []
         kills = out_of_memory_kills()
@@ -117,7 +117,7 @@ class Exporting:
         )
 
     def _failure(self, code: int, *, memory_kills: int = 0) -> Failure:
-        """Why the exporter failed; what it printed goes to the job's log."""
+        """Returns why the exporter failed; what it printed goes to the job's log."""
         output = outcome.last_output(self._log)
         if code == _UNSUPPORTED:
             return Failure("export_not_supported", last_error(output), param="windlass.export")

@@ -51,6 +51,8 @@ from windlass_agent.runner.transfer.checkpoints import (
 from windlass_agent.runner.transfer.inputs import Inputs
 from windlass_agent.runner.transfer.upload import Uploader
 
+# Before the command of a trainer that posts its status.
+_STATUS_SERVER = "windlass_agent.runner.trainers.status_server"
 # Of a trainer's log, for its last words.
 _SAID_BYTES = 64 * 1024
 
@@ -114,7 +116,7 @@ class AttemptRunner:
                 raise
             error = raised
             if not isinstance(leaf(raised), Failure | Stopped):
-                # Its tenant reads what it was; where, only whoever reads the log.
+                # The tenant reads what went wrong; where it did, only this log says.
                 _log.error("runner_failed", exc_info=raised)
         tokens = self._training.trained_tokens if self._training else 0
         if error is None:
@@ -216,24 +218,26 @@ class AttemptRunner:
             command = (*backend.to_command(context), *backend.to_args(context))
         except InvalidConfig as error:
             raise Failure("invalid_configuration", str(error), param=error.field) from error
+        if backend.posts_status:
+            command = (self._config.python, "-m", _STATUS_SERVER, *command)
+        judges = self._judges(backend)
         return TrainerLaunch(
             command=command,
             env=self._config.variables(),
-            walls=self._walls(backend),
+            walls=self._walls(backend, asks=judges is not None),
             confinement=self._config.confinement,
             log=self._config.log,
             metrics=self._config.metrics,
-            status=self._workdir if backend.posts_status else None,
-            judges=self._judges(backend),
+            judges=judges,
+            grades=self._config.grades,
             world=self._config.world,
             spare=self._spare,
         )
 
-    def _walls(self, backend: LLMBackend) -> Walls:
+    def _walls(self, backend: LLMBackend, *, asks: bool) -> Walls:
         grader = graders.parse(backend.grader) if backend.grader is not None else None
-        asks = backend.posts_status or self._judges(backend) is not None
         nests = grader is not None and runs_here(grader)
-        return self._config.walls(network=asks, nests=nests)
+        return self._config.walls(asks=asks, nests=nests)
 
     def _judges(self, backend: LLMBackend) -> Judges | None:
         if backend.grader is None or not graders.models_asked(graders.parse(backend.grader)):
@@ -259,10 +263,10 @@ class AttemptRunner:
     async def _publish(self, checkpoints: CheckpointQueue, *, step: int) -> None:
         reach("runner.trained")
         evaluated = await self._evaluating.make()
+        exported = await self._exporting.make()
         self._reporter.phase("uploading", "Uploading the fine-tuned model.")
         result = self._workdir / RESULT_FILE
         self._history.write(result)
-        exported = await self._exporting.make()
         files = [result, *await self._tracking.result_files(self._workdir, self._history)]
         files += [*evaluated, *exported.files]
         await self._uploader.upload(pb.ARTIFACT_KIND_RESULT_FILE, step=step, files=files)

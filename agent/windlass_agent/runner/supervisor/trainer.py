@@ -66,7 +66,7 @@ class TrainerProcess:
                 stdin=asyncio.subprocess.PIPE if waits else asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
-                env=dict(env) | (_ALONE if confined and not walls.network else {}),
+                env=dict(env) | (_ALONE if confined else {}),
                 cwd=walls.folder,
                 process_group=0,
                 pass_fds=launch.descriptors,

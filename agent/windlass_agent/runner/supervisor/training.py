@@ -22,7 +22,6 @@ from windlass_agent.runner.reporting.reporter import Reporter
 from windlass_agent.runner.supervisor import exit_analysis
 from windlass_agent.runner.supervisor.signals import StopSignal
 from windlass_agent.runner.supervisor.spare import SpareTrainer
-from windlass_agent.runner.supervisor.status_server import status_server
 from windlass_agent.runner.supervisor.trainer import TrainerProcess
 from windlass_agent.runner.transfer.checkpoints import CheckpointQueue, LocalCheckpoint
 
@@ -37,10 +36,9 @@ class TrainerLaunch:
     log: Path
     confinement: Confinement = field(default_factory=Bare)
     metrics: Path
-    # Where the token of a status endpoint lies, for a trainer that posts to one.
-    status: Path | None = None
-    # What grades its answers, where models do.
+    # What grades its answers, where models do, and the socket where it asks them.
     judges: Judges | None = None
+    grades: Path
     world: World = ALONE
     # A trainer that was started before the job was known.
     spare: SpareTrainer | None = None
@@ -178,10 +176,8 @@ async def _started(launch: TrainerLaunch, env: Mapping[str, str]) -> TrainerProc
 @contextlib.asynccontextmanager
 async def _environment(launch: TrainerLaunch) -> AsyncIterator[Mapping[str, str]]:
     """The trainer's variables, while whatever they name is served."""
-    async with contextlib.AsyncExitStack() as stack:
-        env = dict(launch.env)
-        if launch.status is not None:
-            env |= await stack.enter_async_context(status_server(launch.metrics, launch.status))
-        if launch.judges is not None:
-            env |= await stack.enter_async_context(grade_server(launch.judges, launch.metrics))
-        yield env
+    if launch.judges is None:
+        yield launch.env
+        return
+    async with grade_server(launch.judges, launch.metrics, launch.grades) as variables:
+        yield {**launch.env, **variables}

@@ -13,7 +13,7 @@ class TrackerError(Exception):
 
 
 class Away(TrackerError):
-    """It may do it later."""
+    """A tracker that is away or busy: the same call may succeed later."""
 
 
 class Unwilling(TrackerError):

@@ -43,7 +43,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def hold_group() -> None:
-    """Keeps the group for as long as the process lives, whoever lets go of it."""
+    """Keeps the group for as long as the process lives, whatever else lets go of it."""
     if distributed.is_initialized():
         _held.append(distributed.group.WORLD)
 

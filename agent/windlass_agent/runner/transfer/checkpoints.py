@@ -144,14 +144,14 @@ class CheckpointQueue:
 
 
 class NoCheckpoints(CheckpointQueue):
-    """Of a node that does not speak for its job: the same is uploaded by another."""
+    """The queue of a node that does not report for its job: another node uploads the same."""
 
     async def _upload(self, checkpoint: LocalCheckpoint) -> None:
         return
 
 
 def _check(files: list[Path]) -> None:
-    """Raises Failure where what a trainer left would be refused by whoever loads it."""
+    """Raises Failure where a loader would refuse what a trainer left."""
     known = {file.name for file in files}
     try:
         for file in files:

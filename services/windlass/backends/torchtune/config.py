@@ -28,6 +28,7 @@ from windlass.backends.torchtune.document import TorchTuneSettings, TorchTuneTra
 from windlass.backends.torchtune.recipes import TrainingResources
 from windlass.backends.train_job import node_resources
 from windlass.backends.typed import decode
+from windlass.kubernetes.resources import NVIDIA_GPU
 
 ENTRY_MODULE = "windlass_agent.runner.trainers.torchtune.entry"
 EXTRA_PATH = "windlass.config"
@@ -222,7 +223,7 @@ class TorchTuneConfig(JobBackend):
         amounts = node_resources(self.resources_per_node or {})
         return TrainingResources(
             nodes=self.num_nodes or 1,
-            gpus=_whole(amounts.get("nvidia.com/gpu", 0)),
+            gpus=_whole(amounts.get(NVIDIA_GPU, 0)),
             cpus=_whole(amounts.get("cpu", 0)),
         )
 

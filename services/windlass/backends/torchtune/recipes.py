@@ -1,6 +1,6 @@
 """Choice of TorchTune's recipe and configuration, as Kubeflow Trainer v2.3 makes it.
 
-The one place that knows: whoever runs TorchTune and whoever admits a TrainJob both ask here.
+The only place of this choice: the runner of TorchTune and the admission of TrainJobs both ask here.
 Nothing is read or run; an override is TorchTune's own `key=value`.
 """
 

@@ -19,6 +19,7 @@ from windlass.backends.trl.methods import (
     TRLTrainerType,
 )
 from windlass.backends.trl.versions import VERSIONS
+from windlass.kubernetes.resources import NVIDIA_GPU
 
 _FILES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt"})
 
@@ -128,7 +129,7 @@ def _check_method(config: TRLFields) -> None:
 
 def _check_groups(config: TRLFields, generations: int, *, at: str) -> None:
     """A step's answers are whole groups; how many processes answer is known of GPUs alone."""
-    gpus = node_resources(config.resources_per_node or {}).get("nvidia.com/gpu")
+    gpus = node_resources(config.resources_per_node or {}).get(NVIDIA_GPU)
     if gpus is None or not str(gpus).isdigit():
         return
     processes = (config.num_nodes or 1) * max(1, int(gpus))

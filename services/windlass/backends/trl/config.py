@@ -92,7 +92,7 @@ class TRLConfig(TRLFields, JobBackend):
             )
         document = {
             "beta": resolved.beta,
-            "sharding": asked.shared_out(sizing, at=EXTRA_PATH),
+            "sharding": asked.choose_sharding(sizing, at=EXTRA_PATH),
             **asked.settings(),
             "trainer_type": resolved.trainer_type,
             "seed": seed,
@@ -162,6 +162,16 @@ class TRLConfig(TRLFields, JobBackend):
         if not isinstance(self.method, TRLDistillationConfig):
             return {}
         return {TEACHER: self.method.teacher_model_name_or_path or ""}
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """bitsandbytes for a base in 4 bits, deepspeed for ZeRO."""
+        found = {}
+        if self.peft_config is not None and self.peft_config.load_in_4bit:
+            found["bitsandbytes"] = "load_in_4bit"
+        if self.sharding is not None and self.sharding.startswith("zero"):
+            found["deepspeed"] = "sharding"
+        return found
 
     @property
     def grader(self) -> Mapping[str, Any] | None:

@@ -77,7 +77,7 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
             return continued(begins_with, given, at=at)
         return Lora(**{REQUEST_NAMES[name]: value for name, value in given.items()})
 
-    def shared_out(self, sizing: Sizing, *, at: str) -> Sharding | None:
+    def choose_sharding(self, sizing: Sizing, *, at: str) -> Sharding | None:
         """The sharding of the training over GPUs; raises InvalidConfig where there is none."""
         processes = (self.num_nodes or 1) * sizing.processes
         asked = self.sharding

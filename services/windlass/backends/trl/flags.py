@@ -90,7 +90,7 @@ def _device(config: TRLFields, context: RenderContext) -> Iterator[Flag]:
     yield "dtype", "bfloat16" if config.peft_config is not None and bf16 else "float32"
     checkpointing = config.gradient_checkpointing
     checkpointing = not on_cpu if checkpointing is None else checkpointing
-    # Whoever launches a TrainJob's pods knows how many they are.
+    # The launcher of a TrainJob's pods knows how many they are; this does not.
     several = context.nodes * context.processes > 1 or not context.managed
     if config.sharding is None or on_cpu or not several:
         yield "gradient_checkpointing", checkpointing

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import typer
 
 from windlass.cli.framework import context
-from windlass.cli.framework.calling import Call, command, connect, group
+from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.context import Context, Contexts, ServerConnection
 from windlass.cli.framework.failures import USAGE, Problem
@@ -38,7 +38,7 @@ def login(
     connection = ServerConnection(
         base_url, _key(call), flags.project, flags.organization, "login", ca
     )
-    with connect(connection) as client:
+    with call.session(connection) as client:
         me = client.get("/v1/me")
     entry = Context(base_url, connection.api_key, flags.project, flags.organization, ca)
     context.save(Contexts(name, {**stored.known, name: entry}))

@@ -16,7 +16,7 @@ Names = list[str]
 
 
 class Width(StrEnum):
-    """Of a bucket."""
+    """The width of a bucket of usage."""
 
     MINUTE = "minute"
     HOUR = "hour"

@@ -39,7 +39,11 @@ class Call:
     @cached_property
     def client(self) -> "Windlass":
         """A session; raises Problem."""
-        client = connect(self.connection)
+        return self.session(self.connection)
+
+    def session(self, connection: ServerConnection) -> "Windlass":
+        """Returns a session whose calls say on a terminal whom they wait for; raises Problem."""
+        client = connect(connection)
         client.awaiting = lambda: self.out.awaiting(f"waiting for {client.base_url}")
         return client
 

@@ -123,14 +123,21 @@ def _ambient(asked: str, environment: Mapping[str, str], stored: Contexts) -> tu
 def _address(data: Path) -> str:
     """The address that the server of a data folder recorded."""
     path = data / ADDRESS
-    return path.read_text().strip() if path.is_file() else LOCAL
+    return _line(path) if path.is_file() else LOCAL
 
 
 def _owner_key(data: Path) -> str:
+    return _line(data / OWNER_KEY)
+
+
+def _line(path: Path) -> str:
+    """The text of a file that the server wrote; raises Problem."""
     try:
-        return (data / OWNER_KEY).read_text().strip()
+        return path.read_text().strip()
     except OSError as error:
-        raise Problem(f"{data / OWNER_KEY} cannot be read: {error.strerror}.", USAGE) from error
+        raise Problem(f"{path} cannot be read: {error.strerror}.", USAGE) from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is not text. Was it written by a server?", USAGE) from error
 
 
 def _named(stored: Contexts, name: str) -> Context:

@@ -20,7 +20,7 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _UNTRUSTED_HINT = "Name its authority with --ca."
-_ADDRESS_HINT = "Is it running? --base-url or --context names another one."
+_OTHER_HINT = "--base-url or --context names another one."
 
 
 class Problem(Exception):
@@ -51,7 +51,7 @@ def reported() -> Iterator[None]:
 
 
 def complain(line: str) -> None:
-    """One line on stderr."""
+    """Prints one line to stderr."""
     sys.stdout.flush()
     typer.echo(f"windlass: {printable(' '.join(line.split()))}", err=True)
 
@@ -72,14 +72,16 @@ def unforeseen(error: Exception) -> int:
 
 def explain(error: Exception) -> tuple[str, int] | None:
     """The line and exit code of an error; None for one that nobody foresaw."""
-    from windlass.client.errors import ConnectionFailed, WindlassError
+    from windlass.client.errors import ConnectionFailed, UnexpectedAnswer, WindlassError
 
     if isinstance(error, Problem):
         return str(error), error.code
     if isinstance(error, WindlassError):
         return describe(error), REFUSED
+    if isinstance(error, UnexpectedAnswer):
+        return f"{error}. Is this a Windlass server? {_OTHER_HINT}", UNREACHABLE
     if isinstance(error, ConnectionFailed):
-        hint = _UNTRUSTED_HINT if _UNTRUSTED in str(error) else _ADDRESS_HINT
+        hint = _UNTRUSTED_HINT if _UNTRUSTED in str(error) else f"Is it running? {_OTHER_HINT}"
         return f"Could not reach the server: {str(error).removesuffix('.')}. {hint}", UNREACHABLE
     if isinstance(error, ModuleNotFoundError) and error.name and "windlass" not in error.name:
         return f"{error.name} is not installed: this needs windlass[server].", USAGE
@@ -90,7 +92,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
 
 
 def describe(error: "WindlassError") -> str:
-    """A refusal as one line, with the request's id for whoever runs the server."""
+    """A refusal as one line, with the request's id for the server's operator."""
     details = [
         error.code,
         error.param and f"param {error.param}",

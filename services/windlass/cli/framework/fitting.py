@@ -1,10 +1,13 @@
 """Rows cut to the width of a terminal."""
 
+import re
 from collections.abc import Sequence
 
 GAP = 2
 # A column that is cut keeps at least this many characters.
 LEAST = 8
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_SPANS = ((0, 16), (5, 16), (0, 10), (5, 10))
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 Rows = list[list[str]]
@@ -44,9 +47,16 @@ def _shortest(widths: Sequence[int], natural: Sequence[int]) -> int:
 
 
 def shortened(text: str, width: int) -> str:
-    """A text in at most `width` characters: a name without its middle, prose without its end."""
+    """A text in at most `width` characters: a name without its middle, prose without its end.
+
+    Of a moment the parts stay that tell most, whole.
+    """
     if len(text) <= width:
         return text
+    if _MOMENT.fullmatch(text):
+        # The minute, with or without the year; the day, with or without the year.
+        first, last = next((span for span in _SPANS if span[1] - span[0] <= width), (0, width))
+        return text[first:last]
     kept = width - len(ELLIPSIS)
     tail = 0 if " " in text else kept // 2
     return text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]

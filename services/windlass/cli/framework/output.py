@@ -3,10 +3,9 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from windlass.client.display.waiting import WaitingLine
+    from windlass.client.resources.files import Progress
 
 
 class OutputFormat(StrEnum):
@@ -75,25 +75,42 @@ class Output:
             emoji=False,
         )
 
-    @cached_property
-    def progress(self) -> "Console | None":
-        """The console for progress; None when quiet."""
-        return None if self.quiet else self.console()
+    @contextmanager
+    def transfer(self, title: str, total: int) -> "Iterator[Progress]":
+        """A bar of bytes that go by; nothing is shown when quiet."""
+        from windlass.client.display.progress import transfer
 
-    def waiting(self, reason: str) -> "AbstractContextManager[WaitingLine]":
-        """A line on a terminal about a wait; nothing is shown elsewhere, or when quiet."""
-        self._draws = True
-        return self._waiting_line(reason)
+        with self._drawing(), transfer(title, total, None if self.quiet else self._console()) as it:
+            yield it
+
+    @contextmanager
+    def waiting(self, reason: str, total: int | None = None) -> "Iterator[WaitingLine]":
+        """A line on a terminal about a wait, with a bar where the bytes of the work are known.
+
+        Nothing is shown elsewhere, or when quiet.
+        """
+        with self._drawing(), self._waiting_line(reason, total) as line:
+            yield line
 
     def awaiting(self, reason: str) -> "AbstractContextManager[object]":
         """The same for a call, unless the command draws something itself."""
-        return nullcontext() if self._draws else self._waiting_line(reason)
+        return nullcontext() if self._draws else self._waiting_line(reason, None)
 
-    def _waiting_line(self, reason: str) -> "AbstractContextManager[WaitingLine]":
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        before, self._draws = self._draws, True
+        try:
+            yield
+        finally:
+            self._draws = before
+
+    def _waiting_line(
+        self, reason: str, total: int | None
+    ) -> "AbstractContextManager[WaitingLine]":
         from windlass.client.display.waiting import waiting
 
         shown = not self.quiet and sys.stderr.isatty()
-        return waiting(self._console if shown else None, reason)
+        return waiting(self._console if shown else None, reason, total)
 
     @property
     def is_table(self) -> bool:
@@ -115,7 +132,7 @@ class Output:
                 rows, left_out = fitted(rows, shutil.get_terminal_size().columns)
             for line in aligned(rows, paint):
                 typer.echo(line)
-            if left_out:
+            if left_out and items:
                 self.note(f"Not shown: {', '.join(left_out)}; `-o wide` shows all columns.")
         elif self.form is OutputFormat.NAME:
             for item in items:

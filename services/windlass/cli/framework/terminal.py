@@ -1,4 +1,4 @@
-"""This terminal, at a command that runs elsewhere."""
+"""Attaches this terminal to a command that runs elsewhere."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ async def _feed(running: Exec) -> None:
                     return
 
     threading.Thread(target=read, daemon=True, name="stdin").start()
-    # Why sending failed is told by whoever receives.
+    # The receiving side tells why sending failed.
     with suppress(ConnectionFailed, OSError):
         while piece := await pieces.get():
             await running.send(piece)

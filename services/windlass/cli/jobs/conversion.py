@@ -80,13 +80,15 @@ def converted(
 
     is_shape = given is not SourceFormat.AUTO and given not in _TABLES
     try:
-        found = convert(
-            source,
-            target,
-            shape=RowShape(given) if is_shape else None,
-            container=SourceContainer(given) if given in _TABLES else None,
-            strict=strict,
-        )
+        with call.out.waiting(f"converting {source.name}", source.stat().st_size) as line:
+            found = convert(
+                source,
+                target,
+                shape=RowShape(given) if is_shape else None,
+                container=SourceContainer(given) if given in _TABLES else None,
+                strict=strict,
+                progress=line.advance,
+            )
     except DatasetError as error:
         where = f"Row {error.line}: " if error.line else ""
         raise Problem(f"{source}: {where}{error.message}", USAGE) from None
@@ -121,7 +123,7 @@ def ready(call: Call, source: Path, given: SourceFormat) -> Iterator[tuple[Path,
 
 
 def read_as(found: "Conversion") -> str:
-    """What a source was taken for, such as `alpaca (json, gzip)`."""
+    """Returns what a source was taken for, such as `alpaca (json, gzip)`."""
     within = ", ".join(filter(None, (found.container, found.compression)))
     return f"{found.shape} ({within})"
 

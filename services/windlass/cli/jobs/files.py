@@ -79,7 +79,7 @@ def send(
 ) -> Item:
     """Uploads a file and shows how far it is; raises Problem for one that cannot be trained on."""
     if purpose == FINE_TUNE:
-        checking.require_sound(path)
+        checking.require_sound(call, path)
     return send_checked(
         call, path, purpose=purpose, expires_after=expires_after, provenance=provenance
     )
@@ -94,9 +94,7 @@ def send_checked(
     provenance: Item | None = None,
 ) -> Item:
     """Uploads a file as it is, and shows how far it is."""
-    from windlass.client.display.progress import transfer
-
-    with transfer(path.name, path.stat().st_size, call.out.progress) as progress:
+    with call.out.transfer(path.name, path.stat().st_size) as progress:
         return call.client.files.upload(
             path,
             purpose=purpose,
@@ -143,13 +141,11 @@ def download(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Saves a file's content."""
-    from windlass.client.display.progress import transfer
-
     found = call.client.get(at(PATH, file_id(call.client, file)))
     target = _target(to, found)
     if target.exists() and not force:
         raise Problem(f"{target} already exists; pass --force to replace it.", USAGE)
-    with transfer(target.name, found["bytes"], call.out.progress) as progress:
+    with call.out.transfer(target.name, found["bytes"]) as progress:
         call.client.files.download(found["id"], target, progress=progress)
     call.out.note(f"Saved {target}.")
 

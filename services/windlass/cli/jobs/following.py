@@ -18,11 +18,10 @@ def follow_job(call: Call, job_id: str) -> Item:
     """Shows progress on stderr until the job has ended; Ctrl-C leaves the job running."""
     from windlass.client.display import job_bar
 
-    console = call.out.progress
     try:
-        if console is None:
+        if call.out.quiet:
             return call.client.jobs.wait(job_id)
-        return job_bar.follow_job(call.client, job_id, console)
+        return job_bar.follow_job(call.client, job_id, call.out.console())
     except KeyboardInterrupt as error:
         raise left(call, job_id) from error
 
@@ -30,7 +29,7 @@ def follow_job(call: Call, job_id: str) -> Item:
 def finish(call: Call, job: Item) -> None:
     """Prints a job that has ended; exit code 1 unless it succeeded."""
     call.out.item(job)
-    judge(job, told=call.out.progress is not None)
+    judge(job, told=not call.out.quiet)
 
 
 def judge(job: Item, *, told: bool) -> None:

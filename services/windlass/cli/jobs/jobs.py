@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import chain, islice
 from typing import Annotated
 
 import typer
@@ -52,9 +53,9 @@ def _steps(item: Item) -> str:
 
 
 def _now(item: Item) -> str:
-    from windlass.client.display.job_activity import activity
+    from windlass.client.display.job_activity import activity, course
 
-    return activity(item)
+    return activity(item) or course(item)
 
 
 _COLUMNS: dict[str, Callable[[Item], str]] = {
@@ -70,10 +71,20 @@ _WIDE = {**_COLUMNS, "NOW": _now}
 _CHECKPOINTS = {
     "ID": field("id"),
     "STEP": field("step_number"),
-    "MODEL": field("fine_tuned_model_checkpoint"),
     "TRAIN LOSS": number("metrics.train_loss"),
     "VALID LOSS": number("metrics.full_valid_loss"),
+    "MODEL": field("fine_tuned_model_checkpoint"),
     "CREATED": moment("created_at"),
+}
+# Of methods whose loss says little.
+_REWARDS = {
+    "TRAIN REWARD": number("metrics.train_mean_reward"),
+    "VALID REWARD": number("metrics.full_valid_mean_reward"),
+}
+_REWARDED = {
+    **{name: _CHECKPOINTS[name] for name in ("ID", "STEP")},
+    **_REWARDS,
+    **{name: _CHECKPOINTS[name] for name in ("TRAIN LOSS", "MODEL", "CREATED")},
 }
 
 
@@ -150,7 +161,11 @@ def checkpoints(call: Call, job: Id, limit: Limit = 20, everything: All = False)
     """Lists a job's checkpoints, latest first; each is a model."""
     path = at(PATH, job_id(call.client, job), "checkpoints")
     found = call.client.pages(path)
-    show_list(call, found, _CHECKPOINTS, limit=limit, everything=everything)
+    latest = list(islice(found, 1))
+    columns = _CHECKPOINTS
+    if any(show(item) for item in latest for show in _REWARDS.values()):
+        columns = _REWARDED
+    show_list(call, chain(latest, found), columns, limit=limit, everything=everything)
 
 
 @command(app, "cancel")

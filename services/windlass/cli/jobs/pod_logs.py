@@ -20,7 +20,7 @@ def followed(call: Call, found: str) -> bool:
 
 
 def running(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the latest attempt that run."""
+    """Returns the running pods of the latest attempt."""
     attempts = [pod["metadata"]["labels"].get(ATTEMPT) for pod in pods]
     return [
         pod

@@ -96,5 +96,5 @@ def _say(pieces: Generator[str, None, None]) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Without what a terminal would obey: a model may say anything."""
+    """Returns a text without what a terminal would obey: a model may say anything."""
     return "".join(letter for letter in text if letter.isprintable() or letter in _KEPT)

@@ -24,7 +24,12 @@ _COLUMNS: Columns = {
     "FETCHED": size("bytes_done"),
     "OF": size("bytes_total"),
     "CREATED": moment("created_at"),
-    "REASON": lambda item: field("retry_reason")(item) or field("error.message")(item),
+    "REASON": lambda item: next(
+        filter(
+            None, (field(name)(item) for name in ("retry_reason", "error.message", "waits_for"))
+        ),
+        "",
+    ),
 }
 
 
@@ -65,21 +70,27 @@ def fetch(
 
 
 def _followed(call: Call, begun: "Fetch") -> "Fetch":
-    from windlass.client.display.progress import transfer
     from windlass.client.resources.model_fetches import ENDED
 
     last = begun
     looks = _told(call, call.client.fetches.follow(begun["id"]))
-    with call.out.waiting("waiting for the hub's list of files"):
+    with call.out.waiting("waiting for the hub's list of files") as line:
         for last in looks:
+            if words := last.get("waits_for"):
+                line.say(words)
             if last["bytes_total"]:
                 break
     if last["status"] in ENDED:
         return last
-    with transfer("Fetched", last["bytes_total"] or 0, call.out.progress) as seen:
+    with call.out.transfer("Fetched", last["bytes_total"] or 0) as seen:
         seen(last["bytes_done"])
         for now in looks:
             seen(now["bytes_done"] - last["bytes_done"])
+            last = now
+            if last["bytes_done"] >= last["bytes_total"]:
+                break
+    with call.out.waiting("waiting for the server to check the files"):
+        for now in looks:
             last = now
     return last
 

@@ -9,7 +9,6 @@ import typer
 
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.prefixes import did_you_mean
 
 _HIDDEN = (403, 404)
 
@@ -37,42 +36,44 @@ def import_model(
     ] = False,
 ) -> None:
     """Checks a folder in Hugging Face's layout (safetensors), and uploads it as a base model."""
-    from windlass.client.display.progress import transfer
     from windlass.client.resources.models import manifest
-    from windlass.modelfiles import id_of_folder
 
-    folder, console = path.resolve(), call.out.progress
-    try:
-        model_id = name or id_of_folder(folder)
-        files = _checked(model_id, folder, chat_template)
-    except ValueError as error:
-        raise Problem(str(error), USAGE) from error
+    folder = path.resolve()
+    with call.out.waiting(f"checking {folder.name}"):
+        model_id, files = _checked(name, folder, chat_template)
+        warnings = list(_warnings(files, is_given=bool(chat_template)))
     total = sum(file.stat().st_size for file in files.values())
     _refuse_taken(call, model_id, total, for_everyone=for_everyone)
-    for sentence in _warnings(files, is_given=bool(chat_template)):
+    for sentence in warnings:
         call.out.note(sentence)
-    with transfer("Hashed", total, console) as hashed:
+    with call.out.transfer("Hashed", total) as hashed:
         promised = manifest(files, hashed)
-    with transfer("Uploaded", total, console) as uploaded:
-        model = call.client.models.upload(
+    with call.out.transfer("Uploaded", total) as uploaded:
+        import_id = call.client.models.send(
             model_id, files, promised, for_everyone=for_everyone, progress=uploaded
         )
+    with call.out.waiting("waiting for the server to check the files"):
+        model = call.client.models.complete(import_id)
     call.out.item(model)
 
 
-def _checked(model_id: str, folder: Path, chat_template: str) -> dict[str, Path]:
-    """The files that are sent; raises ValueError for what the server would refuse."""
+def _checked(name: str, folder: Path, chat_template: str) -> tuple[str, dict[str, Path]]:
+    """The model's id and the files that are sent; raises Problem for what would be refused."""
     from windlass import modelfiles
     from windlass.client.resources.models import model_files
     from windlass.datasets.model_folder import check_chat_template
 
-    if not modelfiles.is_model_id(model_id):
-        raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
-    files = model_files(folder, chat_template)
-    modelfiles.check_files(files)
-    if chat_template:
-        check_chat_template(files[modelfiles.CHAT_TEMPLATE].read_text())
-    return files
+    try:
+        model_id = name or modelfiles.id_of_folder(folder)
+        if not modelfiles.is_model_id(model_id):
+            raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
+        files = model_files(folder, chat_template)
+        modelfiles.check_files(files)
+        if chat_template:
+            check_chat_template(files[modelfiles.CHAT_TEMPLATE].read_text())
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
+    return model_id, files
 
 
 def _refuse_taken(call: Call, model_id: str, total: int, *, for_everyone: bool) -> None:
@@ -97,18 +98,12 @@ def _refuse_taken(call: Call, model_id: str, total: int, *, for_everyone: bool) 
 
 
 def _warnings(files: Mapping[str, Path], *, is_given: bool) -> Iterator[str]:
-    """What a model that is let in will not do."""
+    """Yields what an imported model will not do."""
     from windlass import modelfiles
 
-    known = modelfiles.known_types()
     model_type = json.loads(files["config.json"].read_bytes())["model_type"]
-    if model_type not in {*known.generation, *known.scoring}:
-        yield (
-            f"Models of type {model_type!r} are known neither to the built-in engine nor to the "
-            f"trainers, which load what Transformers {known.transformers} knows."
-            f"{did_you_mean(model_type, known.generation)} Only images of your own that know the "
-            "type can serve or train it."
-        )
+    if unknown := modelfiles.unknown_type(model_type):
+        yield unknown
     if is_given:
         yield from modelfiles.misfits(files)
     elif not modelfiles.has_chat_template(files):

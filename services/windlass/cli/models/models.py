@@ -10,7 +10,7 @@ from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.listing import All, Limit, show_list
-from windlass.cli.models import fetching, importing
+from windlass.cli.models import fetching, importing, serving
 from windlass.client.transport.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")
@@ -19,7 +19,7 @@ Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.mo
 
 
 class KindFilter(StrEnum):
-    """What models are: brought in, made by a job, or saved by one on its way."""
+    """Kinds of models: imported, made by a job, or saved by one during its training."""
 
     BASE = "base"
     FINE_TUNED = "fine-tuned"
@@ -93,3 +93,6 @@ command(app, "import")(importing.import_model)
 command(app, "fetch")(fetching.fetch)
 command(app, "fetches")(fetching.fetches)
 command(app, "cancel-fetch")(fetching.cancel_fetch)
+command(app, "activate")(serving.activate)
+command(app, "deactivate")(serving.deactivate)
+command(app, "serving")(serving.serving)

@@ -1,4 +1,4 @@
-"""`windlass admin`: what whoever owns the data folder or the database may do without a key."""
+"""`windlass admin`: what the owner of the data folder or the database may do without a key."""
 
 import getpass
 from pathlib import Path
@@ -41,15 +41,16 @@ def recover(
 
 
 async def _recover(settings: "Settings", user: str, path: Path) -> str:
-    from windlass.cli.server.db import database
+    from windlass.cli.server.db import database, telling
     from windlass.core.errors import AppError
     from windlass.recovery import recover_owner
 
     # A data folder that was never served gets its database and its owner.
-    async with database(settings, make=settings.data_dir.is_dir()) as url:
-        try:
-            return await recover_owner(
-                settings, url, user_id=user, path=path, by=f"local:{getpass.getuser()}"
-            )
-        except AppError as error:
-            raise Problem(error.message) from error
+    with telling() as line:
+        async with database(settings, line, make=settings.data_dir.is_dir()) as url:
+            try:
+                return await recover_owner(
+                    settings, url, user_id=user, path=path, by=f"local:{getpass.getuser()}"
+                )
+            except AppError as error:
+                raise Problem(error.message) from error

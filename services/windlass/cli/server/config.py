@@ -7,6 +7,7 @@ import typer
 
 from windlass.cli.framework.calling import group
 from windlass.cli.framework.failures import USAGE, reported
+from windlass.cli.framework.output import Output, OutputFormat
 from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _connections(settings: "Settings") -> list[tuple[str, str, str]]:
 
     configure_logging(level="ERROR")
     levels = {"ok": "ok", "warn": "warning", "fail": "error"}
-    found = asyncio.run(check_connections(settings))
+    out = Output(OutputFormat.TABLE, quiet=False, color=False)
+    with out.waiting("trying the database, the keys and the store"):
+        found = asyncio.run(check_connections(settings))
     return [(levels[one.level], one.part, f"{one.message} {one.remedy}".rstrip()) for one in found]
 
 

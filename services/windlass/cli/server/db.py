@@ -15,6 +15,9 @@ from windlass.cli.server.config import ConfigFile, DataFolder, load
 from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from windlass.client.display.waiting import WaitingLine
     from windlass.core.config import Settings
 
 app = group("The server's database and backups, by the server's configuration.")
@@ -101,8 +104,9 @@ async def _status(settings: "Settings", out: Output) -> str:
     from windlass.client.display.text import human_size
     from windlass.maintenance.database import database_status
 
-    async with database(settings) as url:
-        found = await database_status(url)
+    with telling() as line:
+        async with database(settings, line) as url:
+            found = await database_status(url)
     size = found.size_bytes
     out.item(
         {
@@ -125,9 +129,11 @@ async def _migrate(settings: "Settings") -> str:
     from windlass.maintenance.database import database_status
     from windlass.migrations import migrate
 
-    async with database(settings, make=True) as url:
-        before = (await database_status(url)).schema
-        await asyncio.to_thread(migrate, url)
+    with telling() as line:
+        async with database(settings, line, make=True) as url:
+            before = (await database_status(url)).schema
+            line.say("migrating the schema")
+            await asyncio.to_thread(migrate, url)
     applied = len(before.pending)
     return f"The schema is at {before.head}: {applied or 'no'} revisions were applied."
 
@@ -135,8 +141,9 @@ async def _migrate(settings: "Settings") -> str:
 async def _back_up(settings: "Settings", file: Path, *, keys: bool, files: bool) -> None:
     from windlass.maintenance.backup import KEYS, back_up
 
-    async with database(settings) as url:
-        manifest = await back_up(settings, url, file, keys=keys, files=files)
+    with telling() as line:
+        async with database(settings, line) as url:
+            manifest = await back_up(settings, url, file, keys=keys, files=files, progress=line)
     typer.echo(f"Wrote {file}: {len(manifest.members)} files.", err=True)
     if any(name.startswith(KEYS) for name in manifest.members):
         typer.echo("Warning: it holds the keys of all secrets; keep it private.", err=True)
@@ -147,8 +154,8 @@ async def _back_up(settings: "Settings", file: Path, *, keys: bool, files: bool)
 async def _restore(settings: "Settings", file: Path, replace: bool) -> None:
     from windlass.maintenance.restore import restore
 
-    with _in_words():
-        manifest, missing = await restore(settings, file, replace=replace)
+    with _in_words(), telling() as line:
+        manifest, missing = await restore(settings, file, replace=replace, progress=line)
     typer.echo(f"Restored {file} of {printable(manifest.created_at)}.", err=True)
     for what in manifest.left_out:
         typer.echo(f"Not in it: {printable(what)}.", err=True)
@@ -156,12 +163,20 @@ async def _restore(settings: "Settings", file: Path, replace: bool) -> None:
         typer.echo(f"Warning: {missing}", err=True)
 
 
+def telling() -> "AbstractContextManager[WaitingLine]":
+    """A line on a terminal about work with a database."""
+    return Output(OutputFormat.TABLE, quiet=False, color=False).waiting("opening the database")
+
+
 @asynccontextmanager
-async def database(settings: "Settings", *, make: bool = False) -> AsyncIterator[str]:
+async def database(
+    settings: "Settings", line: "WaitingLine", *, make: bool = False
+) -> AsyncIterator[str]:
     """The database of a configuration, also one that a server is running; raises Problem."""
     from windlass.maintenance.database import open_database
 
     with _in_words():
+        line.say("opening the database")
         async with open_database(settings, make=make) as url:
             yield url
 

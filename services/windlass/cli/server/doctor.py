@@ -8,8 +8,10 @@ from windlass.cli.framework.columns import field
 from windlass.cli.framework.failures import REFUSED, reported
 from windlass.cli.framework.output import Output, OutputFormat
 from windlass.cli.server.config import ConfigFile, DataFolder, load
+from windlass.client.display.text import printable
 
 if TYPE_CHECKING:
+    from windlass.client.display.waiting import WaitingLine
     from windlass.core.config import Settings
     from windlass.maintenance.diagnosis import CheckResult
 
@@ -29,11 +31,13 @@ def doctor(
 
     with reported():
         settings = load(config, {"data_dir": data})
-        found = asyncio.run(_examine(settings))
         out = Output(output, quiet=False, color=False)
+        with out.waiting("examining the database, the keys and the store") as line:
+            found = asyncio.run(_examine(settings, line))
         if output is OutputFormat.TABLE:
             for one in found:
-                typer.echo(f"{one.level:<4}  {one.part}: {one.message}")
+                # Some of it is what agents say of themselves.
+                typer.echo(f"{one.level:<4}  {one.part}: {printable(one.message)}")
                 if one.remedy:
                     typer.echo(f"      → {one.remedy}")
         else:
@@ -46,7 +50,7 @@ def doctor(
             raise typer.Exit(REFUSED)
 
 
-async def _examine(settings: "Settings") -> "list[CheckResult]":
+async def _examine(settings: "Settings", line: "WaitingLine") -> "list[CheckResult]":
     import asyncio
     from importlib.metadata import version
 
@@ -57,5 +61,6 @@ async def _examine(settings: "Settings") -> "list[CheckResult]":
 
     configure_logging(level="ERROR")
     release = ok("release", f"windlass {version('windlass')}")
-    machine = await asyncio.to_thread(check_machine, settings)
-    return [release, *await check_connections(settings), *machine]
+    connections = await check_connections(settings)
+    line.say("examining the machine")
+    return [release, *connections, *await asyncio.to_thread(check_machine, settings)]

@@ -12,6 +12,8 @@ from windlass.client.resources.files import ignore
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Task
+    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class TrainingProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """If the rest goes as this attempt has gone; None while that is unknown."""
+        """The time left at the speed of this attempt so far; None while that is unknown."""
         done, spent = self.step - self.since_step, self.at - self.since
         if not self.since or done <= 0 or spent <= 0 or self.total < self.step:
             return None
@@ -65,17 +67,25 @@ class TrainingProgress:
 
     def describe(self) -> str:
         """Reward, loss, speed and time left, as far as they are known."""
-        parts = []
-        if self.reward is not None:
-            parts.append(f"reward {self.reward:.4g}")
-        if self.loss is not None:
-            # Zero is added since a loss of rewards is often -0.0.
-            parts.append(f"loss {round(self.loss, 6) + 0.0:.4g}")
-        if self.tokens_per_second:
-            parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
-        if (left := self.seconds_left) is not None and self.step < self.total:
-            parts.append(f"{duration(left)} left")
-        return " · ".join(parts)
+        left = self.seconds_left if self.step < self.total else None
+        return measures(self.reward, self.loss, self.tokens_per_second, left)
+
+
+def measures(
+    reward: float | None, loss: float | None, tokens_per_second: float | None, left: float | None
+) -> str:
+    """A training's latest measures and the seconds left, as far as they are known."""
+    parts = []
+    if reward is not None:
+        parts.append(f"reward {reward:.4g}")
+    if loss is not None:
+        # Zero is added since a loss of rewards is often -0.0.
+        parts.append(f"loss {round(loss, 6) + 0.0:.4g}")
+    if tokens_per_second:
+        parts.append(f"{tokens_per_second:,.0f} tokens/s")
+    if left is not None:
+        parts.append(f"{duration(left)} left")
+    return " · ".join(parts)
 
 
 def duration(seconds: float) -> str:
@@ -86,7 +96,7 @@ def duration(seconds: float) -> str:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """One event as a line of text: time, level unless it is only information, message."""
+    """Returns an event as a line of text: time, level unless it is only information, message."""
     at = time.strftime("%H:%M:%S", time.localtime(event.get("created_at") or 0))
     level = event.get("level") or "info"
     loud = "" if level == "info" else f"{level}: "
@@ -124,12 +134,20 @@ def transfer(title: str, total: int, console: "Console | None") -> Iterator[Byte
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.text import Text
+
+    class Speed(TransferSpeedColumn):
+        """The speed, and nothing while it is unknown."""
+
+        def render(self, task: "Task") -> "Text":
+            """Shows no question mark for what came in one piece."""
+            return super().render(task) if task.finished_speed or task.speed else Text()
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
-        TransferSpeedColumn(),
+        Speed(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as view:

@@ -39,12 +39,12 @@ class ClusterAdministration:
         return list(self._client.pages(PATH))
 
     def get(self, cluster_id: str) -> Item:
-        """One cluster."""
+        """Returns one cluster."""
         answer: Item = self._client.get(at(PATH, cluster_id))
         return answer
 
     def inventory(self, cluster_id: str) -> Item:
-        """Its nodes, accelerators and queues."""
+        """Returns its nodes, accelerators and queues."""
         answer: Item = self._client.get(at(PATH, cluster_id, "inventory"))
         return answer
 

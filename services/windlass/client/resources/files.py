@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.client.errors import raise_for, translated
+from windlass.client.errors import decoded, raise_for, translated
 from windlass.client.transport.session import Session
 from windlass.client.transport.urls import at
 
@@ -58,7 +58,7 @@ class Files:
                 timeout=600,
             )
         raise_for(response)
-        answer: dict[str, Any] = response.json()
+        answer: dict[str, Any] = decoded(response)
         return answer
 
     def download(self, file_id: str, path: Path, *, progress: Progress = ignore) -> None:

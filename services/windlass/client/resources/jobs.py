@@ -22,7 +22,7 @@ class Jobs:
         self._client = client
 
     def get(self, job_id: str) -> dict[str, Any]:
-        """One job."""
+        """Returns one job."""
         answer: dict[str, Any] = self._client.get(at(PATH, job_id))
         return answer
 

@@ -29,7 +29,7 @@ class Fetches:
         return found
 
     def get(self, fetch_id: str) -> Fetch:
-        """One."""
+        """Returns one fetch."""
         found: Fetch = self._client.get(at(PATH, fetch_id))
         return found
 

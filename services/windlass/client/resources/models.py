@@ -58,6 +58,20 @@ class Models:
         progress: Progress = ignore,
     ) -> dict[str, Any]:
         """Uploads files as their `manifest` promises them and answers the model."""
+        return self.complete(
+            self.send(name, files, manifest, for_everyone=for_everyone, progress=progress)
+        )
+
+    def send(
+        self,
+        name: str,
+        files: Mapping[str, Path],
+        manifest: Manifest,
+        *,
+        for_everyone: bool = False,
+        progress: Progress = ignore,
+    ) -> str:
+        """Uploads files and answers the id of the import, which `complete` makes a model."""
         body = {"id": name, "files": manifest, "global": for_everyone}
         started = self._client.post("/v1/models/imports", body)
         for upload in started["uploads"]:
@@ -65,7 +79,11 @@ class Models:
             if upload["path"] not in files:
                 raise ConnectionFailed("The server asks for a file that the model does not have.")
             self._put(files[upload["path"]], upload["url"], progress)
-        path = at("/v1/models/imports", started["import_id"], "complete")
+        return str(started["import_id"])
+
+    def complete(self, import_id: str) -> dict[str, Any]:
+        """Has the server check what was sent, byte for byte, and answers the model."""
+        path = at("/v1/models/imports", import_id, "complete")
         answer: dict[str, Any] = self._client.request("POST", path, json={}, timeout=CHECK_SECONDS)
         return answer
 

@@ -47,11 +47,11 @@ class Exec:
         await self._frame(BINARY, bytes([STDIN]) + data)
 
     async def end_input(self) -> None:
-        """Its standard input ends, while it goes on."""
+        """Ends its standard input, while it goes on."""
         await self._frame(BINARY, bytes([HALF_CLOSE, STDIN]))
 
     async def resize(self, columns: int, rows: int) -> None:
-        """Its terminal has another size."""
+        """Tells it of a new size of its terminal."""
         size = json.dumps({"Width": columns, "Height": rows}).encode()
         await self._frame(BINARY, bytes([RESIZE]) + size)
 

@@ -31,7 +31,7 @@ class Runtime:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
-        """One of GET /v1/runtimes."""
+        """Returns the runtime of an object of GET /v1/runtimes."""
         return cls(
             name=answer["id"],
             framework=answer["framework"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.client.resources.runtimes import Runtime
 from windlass.kubernetes.quantities import quantity
+from windlass.kubernetes.resources import NVIDIA_GPU
 
 if TYPE_CHECKING:
     from windlass.backends import BuiltinTrainer, LLMBackend
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 PATH = "/v1/runtimes"
 POLL_SECONDS = 1.0
-_AMOUNTS = {"gpu": "gpus", "nvidia.com/gpu": "gpus", "cpu": "cpus", "memory": "memory_bytes"}
+_AMOUNTS = {"gpu": "gpus", NVIDIA_GPU: "gpus", "cpu": "cpus", "memory": "memory_bytes"}
 
 
 class TrainingMethods:
@@ -78,7 +79,7 @@ class TrainingMethods:
         return [Runtime.of(one) for one in self.pages(PATH)]
 
     def get_runtime(self, name: str) -> Runtime:
-        """One of them; raises LookupError."""
+        """Returns the runtime of that name; raises LookupError."""
         found = self.list_runtimes()
         for runtime in found:
             if runtime.name == name:
@@ -87,7 +88,7 @@ class TrainingMethods:
         raise LookupError(f"No live cluster offers {name!r} to the project; offered: {offered}.")
 
     def get_job(self, job_id: str) -> dict[str, Any]:
-        """One job, as the API gives it."""
+        """Returns one job, as the API gives it."""
         return self.jobs.get(job_id)
 
     def get_job_events(self, job_id: str) -> Iterator[dict[str, Any]]:

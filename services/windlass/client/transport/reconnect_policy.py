@@ -3,6 +3,7 @@
 import time
 
 from windlass.client.errors import ConnectionFailed, WindlassError
+from windlass.core.backoff import Backoff
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 # A server's refusal is final; an error of its own or one in mid-stream may pass.
@@ -14,19 +15,18 @@ class ReconnectPolicy:
 
     def __init__(self, seconds: float):
         self._seconds = seconds
-        self._pause = _FIRST_SECONDS
+        self._backoff = Backoff(shortest=_FIRST_SECONDS, longest=_LONGEST_SECONDS)
         # The first contact must succeed at once: an address may be wrong.
         self._deadline = 0.0
 
     def reset(self) -> None:
         """Records that the server answered."""
-        self._pause = _FIRST_SECONDS
+        self._backoff.reset()
         self._deadline = time.monotonic() + self._seconds
 
     def wait(self) -> None:
         """Sleeps before the next attempt."""
-        time.sleep(self._pause)
-        self._pause = min(self._pause * 2, _LONGEST_SECONDS)
+        time.sleep(self._backoff.next())
 
     def record_failure(self, error: ConnectionFailed | WindlassError) -> None:
         """Sleeps after a failure; raises it if it is the caller's fault or no time is left."""

@@ -2,13 +2,13 @@
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from windlass.client.errors import raise_for, translated
+from windlass.client.errors import decoded, raise_for, translated, unexpected
 
 PAGE = 100
 
@@ -54,7 +54,7 @@ class Session:
             raise ValueError(f"{base_url!r} is not a URL: {error}.") from error
 
     def trust(self, url: str) -> ssl.SSLContext | bool:
-        """How the certificate behind a URL is checked: by `ca` only where it is the server's."""
+        """Returns how a URL's certificate is checked: by `ca` only where it is the server's."""
         theirs, ours = httpx.URL(url), httpx.URL(self.base_url)
         is_ours = (theirs.host, theirs.port) == (ours.host, ours.port)
         return self.tls if self.tls and is_ours else True
@@ -69,13 +69,7 @@ class Session:
         timeout: float | None = None,
     ) -> Any:
         """The JSON that a call answers; `timeout` in seconds, the session's unless given."""
-        patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
-        with self.awaiting(), translated():
-            response = self.http.request(
-                method, path, json=json, params=_asked(params or {}), timeout=patience
-            )
-        raise_for(response)
-        return response.json() if response.content else None
+        return decoded(self._answer(method, path, json=json, params=params, timeout=timeout))
 
     def get(self, path: str, **params: Any) -> Any:
         """GET."""
@@ -100,7 +94,11 @@ class Session:
             size = PAGE if limit is None else min(PAGE, limit - given)
             if size <= 0:
                 return
-            page = self.get(path, limit=size, after=after, **params)
+            asked = {"limit": size, "after": after, **params}
+            response = self._answer("GET", path, params=asked)
+            page = decoded(response) or {}
+            if not isinstance(page.get("data"), list):
+                raise unexpected(response, "a list")
             yield from page["data"]
             given += len(page["data"])
             if not page.get("has_more") or not page["data"]:
@@ -115,16 +113,34 @@ class Session:
     ) -> Iterator[httpx.Response]:
         """A call whose answer is read as it comes; silence is no failure."""
         timeout = httpx.Timeout(60.0, read=None)
-        with (
-            translated(),
-            self.http.stream(
-                method, path, json=json, params=_asked(params), timeout=timeout
-            ) as response,
-        ):
+        with translated(), ExitStack() as opened:
+            with self.awaiting():
+                response = opened.enter_context(
+                    self.http.stream(
+                        method, path, json=json, params=_asked(params), timeout=timeout
+                    )
+                )
             if not response.is_success:
                 response.read()
                 raise_for(response)
             yield response
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> httpx.Response:
+        patience = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        with self.awaiting(), translated():
+            response = self.http.request(
+                method, path, json=json, params=_asked(params or {}), timeout=patience
+            )
+        raise_for(response)
+        return response
 
     def close(self) -> None:
         """Closes the session."""

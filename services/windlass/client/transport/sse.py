@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from windlass.client.errors import ConnectionFailed, refusal
+from windlass.client.errors import ConnectionFailed, refusal, unexpected
 
 _DONE = "[DONE]"
 
@@ -21,8 +21,10 @@ def read(
     """The documents of a stream until its end; `comment` is called with each comment.
 
     Raises WindlassError for an error that arrives mid-stream, ConnectionFailed
-    for a line that is not JSON.
+    for a line that is not JSON, or an answer that is no stream of events.
     """
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        raise unexpected(response, "a stream of events")
     for line in response.iter_lines():
         if line.startswith(":"):
             comment(line.removeprefix(":").strip())

@@ -29,7 +29,7 @@ def accept_of(key: str) -> str:
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One whole message, masked as a client must."""
+    """Returns one whole message, masked as a client must."""
     size = len(payload)
     if size < 126:
         head = bytes([0x80 | opcode, 0x80 | size])

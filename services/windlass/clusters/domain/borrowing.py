@@ -29,7 +29,7 @@ class _Node:
 
     @cached_property
     def quota(self) -> int:
-        """Its own quota and the quota that its members contribute."""
+        """Sum of its own quota and the quota that its members contribute."""
         return self.nominal + sum(member.quota - member.kept for member in self.members)
 
     @cached_property

@@ -6,20 +6,19 @@ Each check answers its value, or raises InvalidArgument that names the field.
 import re
 from collections.abc import Mapping
 
+from windlass.bounds import MAX_NODE_LABELS
 from windlass.core.errors import InvalidArgument
 from windlass.kubernetes.names import (
+    LABEL_LENGTH,
     is_dns_label,
     is_dns_subdomain,
     is_label_value,
     is_qualified_name,
 )
 
-# A queue's name becomes a label on a job.
-LONGEST_NAME = 63
 # Amounts that Kubernetes knows by a bare name.
 _BARE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _RESERVED = re.compile(r"(kube|openshift)-.*|.*-system|default|windlass-agent")
-MAX_LABELS = 32
 
 
 def namespace(value: str, param: str = "namespace") -> str:
@@ -44,7 +43,8 @@ def derived_namespace(project_id: str) -> str:
 
 def object_name(value: str, param: str) -> str:
     """The name of a queue, a flavor, a cohort or a priority class."""
-    if not is_dns_subdomain(value, longest=LONGEST_NAME):
+    # A queue's name becomes a label on a job.
+    if not is_dns_subdomain(value, longest=LABEL_LENGTH):
         raise InvalidArgument(
             f"{value[:80]!r} is not a name: it must be 1 to 63 lower-case letters, digits, "
             "dashes and dots.",
@@ -67,8 +67,8 @@ def resource(value: str, param: str) -> str:
 
 def labels(values: Mapping[str, str], param: str) -> Mapping[str, str]:
     """Labels by key."""
-    if len(values) > MAX_LABELS:
-        raise InvalidArgument(f"At most {MAX_LABELS} labels are allowed.", param=param)
+    if len(values) > MAX_NODE_LABELS:
+        raise InvalidArgument(f"At most {MAX_NODE_LABELS} labels are allowed.", param=param)
     for key, value in values.items():
         label_key(key, param)
         if not is_label_value(value):

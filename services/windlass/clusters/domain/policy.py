@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1.jobs_pb2 import Resources
+from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_SLOTS
 from windlass.core.errors import InvalidArgument
 
 # Executors without namespaces, and with them.
@@ -16,9 +17,7 @@ KUBERNETES = "kubernetes"
 JOBS, ENGINES = "jobs", "engines"
 ROLES = (JOBS, ENGINES)
 # What counts of an agent's offer where the operator says nothing.
-MAX_SLOTS = 10_000
 MAX_ENGINE_SLOTS = 64
-MAX_ADDRESSES = 16
 MAX_AMOUNT = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_DEVICES = 64
@@ -92,7 +91,11 @@ def _check_addresses(addresses: Sequence[str]) -> None:
         raise InvalidArgument(f"At most {MAX_ADDRESSES} addresses are allowed.", param="addresses")
     for address in addresses:
         found = _ADDRESS.fullmatch(address)
-        if found is None or not 0 < int((found[3] or ":1")[1:]) < 65_536:
+        if (
+            found is None
+            or len(address) > ADDRESS_LENGTH
+            or not 0 < int((found[3] or ":1")[1:]) < 65_536
+        ):
             raise InvalidArgument(
                 f"{address!r} is not an address; write HOST or HOST:PORT.", param="addresses"
             )
@@ -151,6 +154,7 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
     capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
     if not jobs:
         del capacity.backends[:]
+        del capacity.libraries[:]
     if not engines:
         del capacity.engines[:]
     return capacity

@@ -1,22 +1,18 @@
 """The quota document of a cluster: what an operator may put into it; pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 from google.protobuf.message import Message
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.bounds import MAX_QUEUE_QUOTAS, MAX_QUOTA_OBJECTS, MAX_TOLERATIONS
 from windlass.clusters.domain import names
 from windlass.core.errors import FailedPrecondition, InvalidArgument, NotFound
+from windlass.kubernetes import choices
 
-MAX_OBJECTS = 1000
-MAX_QUOTAS = 64
-MAX_TOLERATIONS = 16
 # So that sums stay within what Kubernetes can count.
 MAX_AMOUNT = 2**60
-_RECLAIM = ("", "Any", "LowerPriority", "Never")
-_PREEMPT = ("", "LowerOrNewerEqualPriority", "LowerPriority", "Never")
-_OPERATORS = ("", "Equal", "Exists")
-_EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 # The word before the slash of something to delete, and where it lies in the document.
 KINDS = {"flavor": "flavors", "cohort": "cohorts", "cluster_queue": "cluster_queues"}
 
@@ -49,7 +45,9 @@ def _edited(
     by_name: dict[str, Message] = {_name(one): one for one in old}
     if missing := gone - by_name.keys():
         raise NotFound(
-            f"Windlass manages no {kind} {min(missing)!r} in this cluster.", param="delete"
+            f"delete must name what Windlass manages in this cluster; a {kind} "
+            f"{min(missing)!r} is not of it. `windlass quota show` lists all.",
+            param="delete",
         )
     seen = set(gone)
     for one in put:
@@ -69,10 +67,12 @@ def checked(
 ) -> pb.QuotaSpec:
     """The document without what is observed; raises InvalidArgument that names the place.
 
-    `flavors` and `cohorts` are in the cluster already, whoever made them.
+    `flavors` and `cohorts` are in the cluster already, of whatever origin.
     """
-    if sum(len(getattr(spec, place)) for place in KINDS.values()) > MAX_OBJECTS:
-        raise InvalidArgument(f"At most {MAX_OBJECTS} objects are allowed.", param="cluster_queues")
+    if sum(len(getattr(spec, place)) for place in KINDS.values()) > MAX_QUOTA_OBJECTS:
+        raise InvalidArgument(
+            f"At most {MAX_QUOTA_OBJECTS} objects are allowed.", param="cluster_queues"
+        )
     known = {*flavors, *(flavor.name for flavor in spec.flavors)}
     parents = {one.name: one.parent for one in (*cohorts, *spec.cohorts)}
     return pb.QuotaSpec(
@@ -108,8 +108,8 @@ def _flavor(flavor: pb.ResourceFlavor) -> pb.ResourceFlavor:
 
 
 def _check_toleration(toleration: pb.Toleration, param: str) -> None:
-    _one_of(toleration.operator, _OPERATORS, f"{param}.operator")
-    _one_of(toleration.effect, _EFFECTS, f"{param}.effect")
+    _one_of(toleration.operator, choices.TolerationOperator, f"{param}.operator")
+    _one_of(toleration.effect, choices.TaintEffect, f"{param}.effect")
     if toleration.key:
         names.label_key(toleration.key, f"{param}.key")
     elif toleration.operator != "Exists":
@@ -146,10 +146,20 @@ def _queue(queue: pb.ClusterQueue, flavors: Collection[str]) -> pb.ClusterQueue:
     if queue.cohort:
         names.object_name(queue.cohort, f"{at}.cohort")
     _amount(queue.fair_weight_millis, f"{at}.fair_weight_millis")
-    _one_of(queue.reclaim_within_cohort, _RECLAIM, f"{at}.reclaim_within_cohort")
-    _one_of(queue.within_cluster_queue, _PREEMPT, f"{at}.within_cluster_queue")
-    if len(queue.quotas) > MAX_QUOTAS:
-        raise InvalidArgument(f"At most {MAX_QUOTAS} quotas are allowed.", param=f"{at}.quotas")
+    _one_of(
+        queue.reclaim_within_cohort,
+        choices.ReclaimWithinCohort,
+        f"{at}.reclaim_within_cohort",
+    )
+    _one_of(
+        queue.within_cluster_queue,
+        choices.WithinClusterQueue,
+        f"{at}.within_cluster_queue",
+    )
+    if len(queue.quotas) > MAX_QUEUE_QUOTAS:
+        raise InvalidArgument(
+            f"At most {MAX_QUEUE_QUOTAS} quotas are allowed.", param=f"{at}.quotas"
+        )
     kinds = [(quota.flavor, quota.resource) for quota in queue.quotas]
     if len(set(kinds)) < len(kinds):
         raise InvalidArgument("The same flavor and resource appear twice.", param=f"{at}.quotas")
@@ -212,7 +222,8 @@ def _amount(value: int, param: str) -> int:
     return value
 
 
-def _one_of(value: str, allowed: Sequence[str], param: str) -> None:
+def _one_of(value: str, choice: Any, param: str) -> None:
+    allowed = get_args(choice)
     if value not in allowed:
         known = ", ".join(word for word in allowed if word)
         raise InvalidArgument(f"{value[:80]!r} must be one of {known}.", param=param)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.bounds import MAX_PRICE_MICROS
 from windlass.clusters.domain import names
 from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.core.errors import InvalidArgument
@@ -20,8 +21,6 @@ CREDENTIAL_PREFIX = "wla-"
 COLLECTED_SECONDS = 3600
 # Sessions of a cluster that are remembered as fenced.
 FENCED_SESSIONS = 32
-# A million of whatever is paid in, for an hour.
-MAX_PRICE_MICROS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,9 @@ def checked_assignment(asked: pb.Assignment) -> pb.Assignment:
     if asked.local_queue and not asked.cluster_queue:
         raise InvalidArgument("A LocalQueue needs a ClusterQueue.", param="cluster_queue")
     if not 0 <= asked.price_micros <= MAX_PRICE_MICROS:
-        raise InvalidArgument("The price must not be negative.", param="price_micros")
+        raise InvalidArgument(
+            f"price_micros must be between 0 and {MAX_PRICE_MICROS}.", param="price_micros"
+        )
     return pb.Assignment(
         cluster_id=asked.cluster_id,
         project_id=asked.project_id,

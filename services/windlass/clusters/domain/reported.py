@@ -1,4 +1,4 @@
-"""What agents report of workloads, with texts that every owner can store; pure."""
+"""Reports of agents on workloads, with texts that every owner can store; pure."""
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message

@@ -133,7 +133,7 @@ class ClusterStore:
             return [_cluster(row) for row in rows]
 
     async def cluster(self, cluster_id: str) -> Cluster:
-        """One cluster; raises NotFound."""
+        """Returns one cluster; raises NotFound."""
         async with self._database.autocommit() as connection:
             row = (await connection.execute(_select().where(clusters.c.id == cluster_id))).first()
         if row is None:

@@ -5,10 +5,12 @@ that never got the successor, since the answer was lost, can still ask for anoth
 """
 
 import math
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.clusters.domain import records
@@ -80,7 +82,7 @@ class CredentialStore:
         )
         async with self._database.begin() as connection:
             cluster_id = str((await connection.execute(whose)).scalar() or "")
-            # The cluster before its key, as whoever ends keys does, or two wait for each other.
+            # The cluster before its key, in the order of what ends keys, or two deadlock.
             known = await _lock(connection, cluster_id)
             if not known or (await connection.execute(spend)).rowcount == 0:
                 raise Unauthenticated(
@@ -104,8 +106,8 @@ class CredentialStore:
     async def enroll_local(self, name: str, policy: OperatorPolicy, digest: bytes) -> Issued:
         """A new cluster with a credential that never ends; a taken name gets a number.
 
-        It lies in the server's own data folder, beside keys worth more: whoever reads
-        there gains nothing by it, and a machine that slept must not lose its agent.
+        It lies in the server's own data folder, beside keys worth more: a reader of
+        that folder gains nothing by it, and a machine that slept must not lose its agent.
         """
         async with self._database.begin() as connection:
             cluster_id, number = await self._clusters.insert(connection, name, policy), 2
@@ -187,6 +189,15 @@ class CredentialStore:
             await self._note_use(found.cluster_id, digest)
         return Holder(found.cluster_id, found.name, _seconds(found.expires_at))
 
+    async def ended(self, digests: Iterable[bytes]) -> dict[bytes, Unauthenticated]:
+        """The credentials that are not valid, each with the error of a call with it."""
+        asked = set(digests)
+        async with self._database.autocommit() as connection:
+            rows = (await connection.execute(_VALIDITY, {"digests": list(asked)})).all()
+        valid = {row.digest: row.valid for row in rows}
+        gone = {digest: unregistered() for digest in asked - valid.keys()}
+        return gone | {digest: expired() for digest, good in valid.items() if not good}
+
     async def _note_use(self, cluster_id: str, digest: bytes) -> None:
         """Marks a credential as used; older ones expire within a minute."""
         used = (
@@ -264,6 +275,14 @@ async def _find(connection: AsyncConnection, digest: bytes) -> Any:
 def _valid() -> sa.ColumnElement[bool]:
     ends = credentials.c.expires_at
     return sa.or_(ends.is_(None), ends > sa.func.now())
+
+
+# Made once, since it is asked all the time.
+_VALIDITY = (
+    sa.select(credentials.c.digest, _valid().label("valid"))
+    .join_from(credentials, clusters, clusters.c.id == credentials.c.cluster_id)
+    .where(credentials.c.digest == sa.any_(sa.bindparam("digests", type_=ARRAY(sa.LargeBinary))))
+)
 
 
 def _seconds(moment: datetime | None) -> int:

@@ -1,4 +1,4 @@
-"""What operators see of agents."""
+"""Metrics of agents, for operators."""
 
 from datetime import timedelta
 

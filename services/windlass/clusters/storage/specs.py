@@ -1,7 +1,7 @@
 """Every query on a cluster's spec: the desired state beside its workloads.
 
-Whoever changes it advances its revision first, which holds the cluster's row until the
-commit; what the change adds carries that revision, so that a report can be held against it.
+Every change advances its revision first, which holds the cluster's row until the
+commit; what it adds carries that revision, so that a report can be held against it.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Insertion of new workloads: concurrent callers share one transaction per cluster.
 
 Most workloads arrive once and never move, and each by itself would cost six round trips
-under the cluster's lock. Whoever comes while a transaction is under way joins the next.
+under the cluster's lock. A caller that comes while a transaction is under way joins the next.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _ADVANCE = (
 _INSERT = workloads.insert()
 
 
-class Arrivals:
+class WorkloadInserts:
     """Puts workloads; those that exist are left to the WorkloadStore."""
 
     def __init__(self, database: Database, store: WorkloadStore):

@@ -1,7 +1,9 @@
 """RPCs for agents: credentials, the watch of their cluster, and reports of its state."""
 
+import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,10 +23,11 @@ from windlass.core.config import AgentsSection
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, ResourceExhausted, Unauthenticated
 from windlass.core.rpc.auth import current_agent, digest, new_secret
+from windlass.core.rpc.following import LOOK_SECONDS
 from windlass.core.throttle import Throttle
 
-# A stream must end within a second of UnregisterCluster even when no wake-up arrives.
-POLL_SECONDS = 2.0
+# By so much a loop's clock may wake too soon.
+TIMER_SECONDS = 0.01
 MAX_STATUSES = 1000
 MAX_CAPACITY_BYTES = 64 * 1024
 
@@ -96,15 +99,30 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
             else self._told.process_suspend_seconds
         )
         told = 0
-        async for change, snapshot in follow(self._wake, topic, read, poll_seconds=POLL_SECONDS):
-            deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
-            for delta in deltas:
-                delta.heartbeat_seconds = records.HEARTBEAT_SECONDS
-                delta.suspend_seconds = suspend_seconds
-                if not delta.more and (snapshot or change.spec_revision != told):
-                    delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
-                    told = change.spec_revision
-                yield delta
+        with self._touched_at(agent.expires_at, topic):
+            async for change, snapshot in follow(
+                self._wake, topic, read, poll_seconds=LOOK_SECONDS
+            ):
+                deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
+                for delta in deltas:
+                    delta.heartbeat_seconds = records.HEARTBEAT_SECONDS
+                    delta.suspend_seconds = suspend_seconds
+                    if not delta.more and (snapshot or change.spec_revision != told):
+                        delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
+                        told = change.spec_revision
+                    yield delta
+
+    @contextmanager
+    def _touched_at(self, moment: float, topic: str) -> Iterator[None]:
+        """Touches a topic after a Unix second that comes during the block; 0 never comes."""
+        left = max(0.0, moment - clock.now()) + TIMER_SECONDS
+        timer = asyncio.get_running_loop().call_later(left, self._wake.touch, topic)
+        if not moment:
+            timer.cancel()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context

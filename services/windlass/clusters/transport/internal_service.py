@@ -11,7 +11,7 @@ from windlass.clusters.domain import policy, records
 from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.domain.records import Cluster
 from windlass.clusters.storage.stores import Stores
-from windlass.clusters.storage.workload_inserts import Arrivals
+from windlass.clusters.storage.workload_inserts import WorkloadInserts
 from windlass.clusters.transport import messages
 from windlass.clusters.transport.watch_loop import follow
 from windlass.core.db.paging import stream_pages
@@ -29,11 +29,11 @@ def _is_shared_away(cluster: Cluster) -> bool:
 
 
 class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
-    """Placement and status, for jobs, inference and whoever owns workloads."""
+    """Placement and status, for jobs, inference and other owners of workloads."""
 
-    def __init__(self, stores: Stores, arrivals: Arrivals, wake: Wake):
+    def __init__(self, stores: Stores, inserts: WorkloadInserts, wake: Wake):
         self._stores = stores
-        self._arrivals = arrivals
+        self._inserts = inserts
         self._wake = wake
 
     async def AuthenticateAgent(
@@ -44,6 +44,17 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         return pb.AuthenticateAgentResponse(
             cluster_id=holder.cluster_id, name=holder.name, expires_at=holder.expires_at
         )
+
+    async def FindEndedCredentials(
+        self, request: pb.FindEndedCredentialsRequest, context: Context
+    ) -> pb.FindEndedCredentialsResponse:
+        """The credentials that are not good, and why."""
+        found = await self._stores.credentials.ended(request.digests)
+        ended = [
+            pb.EndedCredential(digest=digest, reason=error.reason, message=error.message)
+            for digest, error in found.items()
+        ]
+        return pb.FindEndedCredentialsResponse(ended=ended)
 
     async def EnrollLocal(
         self, request: pb.EnrollLocalRequest, context: Context
@@ -84,7 +95,7 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     ) -> pb.PutWorkloadResponse:
         """Stores the desired state of a workload."""
         workload = records.check_workload(request.workload)
-        revision, touched = await self._arrivals.put(workload)
+        revision, touched = await self._inserts.put(workload)
         reach("clusters.workload_stored")
         for cluster_id in touched:
             self._wake.touch(records.cluster_topic(cluster_id))

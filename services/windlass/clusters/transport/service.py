@@ -13,7 +13,7 @@ from windlass.clusters.domain.records import Cluster
 from windlass.clusters.storage.specs import unknown_cluster
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.transport import messages
-from windlass.core.db.paging import page_of
+from windlass.core.db.paging import fitting, page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
 from windlass.core.rpc.auth import current, digest, new_secret
@@ -83,10 +83,11 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         if assigned is not None:
             found = [one for one in found if _is_shared(one) or one.id in assigned]
         page, more = page_of(found, lambda one: one.id, after=request.after, limit=request.limit)
-        return pb.ListClustersResponse(clusters=map(messages.cluster, page), has_more=more)
+        fit, more = fitting(map(messages.cluster, page), more)
+        return pb.ListClustersResponse(clusters=fit, has_more=more)
 
     async def GetCluster(self, request: pb.GetClusterRequest, context: Context) -> pb.Cluster:
-        """One cluster that the caller may see."""
+        """Returns one cluster that the caller may see."""
         assigned = await self._assigned()
         found = await self._stores.clusters.cluster(request.cluster_id)
         if assigned is not None and not _is_shared(found) and found.id not in assigned:
@@ -129,7 +130,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def ListAssignments(
         self, request: pb.ListAssignmentsRequest, context: Context
     ) -> pb.ListAssignmentsResponse:
-        """Of all projects for the platform's administrators, of their own for others."""
+        """Returns all assignments to the platform's administrators, their own to others."""
         scope = {"project_id": request.project_id}
         caller = current()
         if not caller.may("platform.read"):
@@ -144,7 +145,8 @@ class ClustersServicer(rpc.ClustersServiceServicer):
             after=request.after,
             limit=request.limit,
         )
-        return pb.ListAssignmentsResponse(assignments=page, has_more=more)
+        fit, more = fitting(page, more)
+        return pb.ListAssignmentsResponse(assignments=fit, has_more=more)
 
     async def DeleteAssignment(
         self, request: pb.DeleteAssignmentRequest, context: Context

@@ -25,8 +25,12 @@ async def follow(
     try:
         cursor, snapshot, spec, looked_at = 0, True, 0, 0.0
         while True:
-            woken = await listener.wait(beat_seconds or poll_seconds)
-            if beat_seconds and not woken and time.monotonic() - looked_at < poll_seconds:
+            if beat_seconds:
+                woken = await listener.wait_for_beat(beat_seconds)
+            else:
+                woken = await listener.wait(poll_seconds)
+            recent = time.monotonic() - looked_at < poll_seconds - beat_seconds / 2
+            if beat_seconds and not woken and recent:
                 yield ChangeBatch((), cursor, spec), False
                 continue
             change, looked_at = await read(cursor), time.monotonic()

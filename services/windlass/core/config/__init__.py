@@ -2,6 +2,8 @@
 
 Precedence: flags, then `WINDLASS_…` variables (`WINDLASS_HTTP__PORT`), then the
 YAML file, then the defaults of the sections.
+
+May import nothing else of Windlass.
 """
 
 from windlass.core.config.database_url import driver_url, libpq_url
@@ -18,6 +20,7 @@ from windlass.core.config.sections import (
     QuotasSection,
     TlsSection,
     VaultTransitSection,
+    WebhooksSection,
 )
 from windlass.core.config.settings import Settings, is_loopback
 
@@ -34,6 +37,7 @@ __all__ = [
     "Settings",
     "TlsSection",
     "VaultTransitSection",
+    "WebhooksSection",
     "did_you_mean",
     "driver_url",
     "is_loopback",

@@ -170,6 +170,13 @@ class AuthSection(Section):
     wrong_keys: int = Field(
         100, ge=1, description="Wrong API keys from one IPv4 address or IPv6 /64; then 429."
     )
+    outage_grace_seconds: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description="Time that keys known good go on for inference while nobody can check them; "
+        "a key revoked meanwhile, too. 0: none.",
+    )
     wrong_registration_keys: int = Field(
         20, ge=1, description="Wrong registration keys from one address; then 429."
     )
@@ -242,9 +249,7 @@ class QuotasSection(Section):
     uploads: int = Field(100, ge=0, description="Uploads of files and models in progress.")
     stored_bytes: int = Field(2**40, ge=0, description="Bytes of stored files and models.")
     fetched_bytes: int = Field(2**40, ge=0, description="Bytes fetched from hubs in 24 hours.")
-    event_streams: int = Field(
-        100, ge=0, description="Open event streams at each process of the jobs service."
-    )
+    event_streams: int = Field(100, ge=0, description="Open event streams of jobs.")
     projects: int = Field(1000, ge=0, description="Projects of an organization.")
 
 
@@ -286,6 +291,21 @@ class JobsSection(Section):
         1,
         ge=0,
         description="Best checkpoints kept of each job besides the latest, unless all are kept.",
+    )
+
+
+class WebhooksSection(Section):
+    """Deliveries to tenants' webhooks; by default over https to public addresses alone."""
+
+    allowed_networks: list[IPv4Network | IPv6Network] = Field(
+        [], description="Networks (CIDR) that are not public and may be delivered to all the same."
+    )
+    allow_http: bool = Field(False, description="Accept http:// URLs too.")
+    retry_seconds: int = Field(
+        72 * 3600,
+        ge=0,
+        le=30 * 86400,
+        description="Time after a job's end during which a failed delivery is tried again.",
     )
 
 
@@ -415,7 +435,11 @@ class AgentSection(Section):
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
-        0, ge=0, le=2**50, description="Memory of each engine; 0: most of the machine's."
+        0,
+        ge=0,
+        le=2**50,
+        description="Memory reserved for each engine; 0: none, and a bound by `engine_slots` and "
+        "the model's size.",
     )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred",

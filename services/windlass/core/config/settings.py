@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from windlass.core.config.folders import DataFolder
 from windlass.core.config.sections import (
     AgentSection,
     AgentsSection,
@@ -27,6 +28,7 @@ from windlass.core.config.sections import (
     SessionsSection,
     TrackingSection,
     UsageSection,
+    WebhooksSection,
 )
 
 
@@ -38,7 +40,9 @@ class Settings(BaseSettings):
     )
 
     targets: list[str] = Field(["all"], description="Services of this process.")
-    data_dir: Path = Field(Path("data"), description="Folder of keys, objects and the database.")
+    data_dir: DataFolder = Field(
+        Path("data"), description="Folder of keys, objects and the database."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Lowest level that is logged."
     )
@@ -57,6 +61,7 @@ class Settings(BaseSettings):
     usage: UsageSection = UsageSection()
     files: FilesSection = FilesSection()
     jobs: JobsSection = JobsSection()
+    webhooks: WebhooksSection = WebhooksSection()
     graders: GradersSection = GradersSection()
     hub: HubSection = HubSection()
     tracking: TrackingSection = TrackingSection()

@@ -1,4 +1,7 @@
-"""Owns access to Postgres: transactions, leases, wake-ups, paging."""
+"""Owns access to Postgres: transactions, leases, wake-ups, paging.
+
+May import the modules of the kernel, `core.config` and `windlass.metrics`; never `core.rpc`.
+"""
 
 from windlass.core.db.database import Database, metadata
 

@@ -1,7 +1,7 @@
 """Concurrent callers of one statement share it.
 
 A statement of its own for each caller costs more in round trips than in work.
-Whoever comes while one is under way joins the next, so that nobody waits for a
+A caller that comes while one is under way joins the next, so that nobody waits for a
 timer and the cost of each falls as load grows.
 """
 
@@ -37,7 +37,7 @@ class Coalescer(Generic[Question, Answer]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, question: Question) -> Answer:
-        """Its answer; raises what `ask` raised for its batch."""
+        """Returns the answer to a question; raises what `ask` raised for its batch."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, done))
         if self._working < self._abreast:

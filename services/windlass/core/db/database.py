@@ -2,7 +2,7 @@
 
 import select
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
+from windlass.core.db.coalescing import Coalescer
 from windlass.metrics import database as metrics
 
 # A connection that rested longer is asked whether it lives; to ask each time would
@@ -44,10 +45,13 @@ class Database:
             isolation_level="AUTOCOMMIT",
             skip_autocommit_rollback=True,
         )
+        self._questions: Coalescer[sa.ColumnElement[bool], bool] = Coalescer(
+            "questions", self._answer, abreast=1
+        )
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
-        """One unit of work: commits at the end, rolls back on an exception.
+        """Begins one unit of work: commits at the end, rolls back on an exception.
 
         Never await anything but this connection inside.
         """
@@ -56,7 +60,7 @@ class Database:
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
-        """One connection in autocommit, for a read or a single statement."""
+        """Yields a connection in autocommit, for a read or a single statement."""
         connection = await self._reading.connect()
         try:
             yield connection
@@ -64,6 +68,18 @@ class Database:
             # Nothing is rolled back, so this waits for nothing: no cancellation can come between,
             # from which `async with` would guard it by a task of its own.
             await connection.close()
+
+    async def ask(self, question: sa.ColumnElement[bool]) -> bool:
+        """Answers a question about rows; those that come together share a statement."""
+        return await self._questions(question)
+
+    async def _answer(self, questions: Sequence[sa.ColumnElement[bool]]) -> list[bool]:
+        distinct = list(dict.fromkeys(questions))
+        named = [one.label(f"answer_{number}") for number, one in enumerate(distinct)]
+        async with self.autocommit() as connection:
+            answers = (await connection.execute(sa.select(*named))).one()
+        found = dict(zip(distinct, map(bool, answers), strict=True))
+        return [found[question] for question in questions]
 
     def expose(self) -> None:
         """Shows the connections of the pools in the metrics of this process."""
@@ -114,7 +130,7 @@ def _engine(url: str, *, pool_size: int, **options: Any) -> AsyncEngine:
 
 
 def _has_heard(descriptor: int) -> bool:
-    """Whether a resting connection has something to read, as one has that the server ended."""
+    """Returns True if a resting connection has something to read, as one that the server ended."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))

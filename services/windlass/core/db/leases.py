@@ -6,6 +6,7 @@ only where it still holds the lease, so a slow or dead holder changes nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -95,7 +96,7 @@ async def run_loop(
     touched, rests = True, False
     while True:
         try:
-            # Whoever is woken all the time need not ask.
+            # A loop that is woken all the time need not ask.
             quiet = not touched and await resting()
             more = not (quiet and rests) and await once()
             # What was quiet before the last look has been seen so.
@@ -106,8 +107,12 @@ async def run_loop(
             log.error("loop_failed", loop=name, exc_info=error)
             await backoff.pause()
             more = True
-        if not more:
-            touched = await listener.wait(REST_SECONDS if rests else poll_seconds)
+        if more:
+            continue
+        if rests:
+            touched = await listener.wait_for_beat(REST_SECONDS)
+        else:
+            touched = await listener.wait(poll_seconds)
 
 
 async def _never() -> bool:
@@ -117,10 +122,4 @@ async def _never() -> bool:
 def no_rows(database: Database, *where: sa.ColumnElement[bool]) -> Callable[[], Awaitable[bool]]:
     """Returns a question for `run_loop`: whether no table has a row of any of the conditions."""
     found = [sa.select(sa.literal(1)).where(one).exists() for one in where]
-    query = sa.select(sa.not_(sa.or_(*found)))
-
-    async def ask() -> bool:
-        async with database.autocommit() as connection:
-            return bool((await connection.execute(query)).scalar_one())
-
-    return ask
+    return partial(database.ask, sa.not_(sa.or_(*found)))

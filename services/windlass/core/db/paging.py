@@ -3,7 +3,7 @@
 Of a list, `after` is the last id seen, `limit` is bounded, one row more tells `has_more`.
 """
 
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -20,15 +20,15 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 
-def page_size(limit: int, *, default: int = 20, most: int = 100) -> int:
+def page_size(limit: int, *, default: int = 20, max_limit: int = 100) -> int:
     """The number of rows to answer; 0 asks for the default.
 
-    Raises InvalidArgument outside 1 to `most`.
+    Raises InvalidArgument outside 1 to `max_limit`.
     """
     if limit == 0:
         return default
-    if not 1 <= limit <= most:
-        raise InvalidArgument(f"limit must be between 1 and {most}.", param="limit")
+    if not 1 <= limit <= max_limit:
+        raise InvalidArgument(f"limit must be between 1 and {max_limit}.", param="limit")
     return limit
 
 
@@ -71,10 +71,45 @@ def page_of(
     return cut(items[start : start + size + 1], size)
 
 
+def fitting(items: Iterable[M], more: bool) -> tuple[list[M], bool]:
+    """Returns the first items of a page, as many as one message may hold, and whether more follow.
+
+    That is one at least, and all where they are not large.
+    """
+    page, left_out = next(stream_pages(items))
+    return page, more or left_out
+
+
+async def read_fitting(
+    read: Callable[[str, int], Awaitable[Sequence[T]]],
+    message: Callable[[T], M],
+    cursor: Callable[[M], str],
+    *,
+    after: str,
+    size: int,
+    at_once: int,
+) -> tuple[list[M], bool]:
+    """Returns a page as `fitting` does, of rows that are read so many at once.
+
+    So what one message cannot hold is hardly read. `read` takes the cursor and the number of rows.
+    """
+    page: list[M] = []
+    more = True
+    while more and len(page) < size:
+        step = min(at_once, size - len(page))
+        rows, more = cut(await read(after, step + 1), step)
+        page += map(message, rows)
+        fit, left_out = fitting(page, more)
+        if len(fit) < len(page):
+            return fit, left_out
+        after = cursor(page[-1]) if page else after
+    return page, more
+
+
 def stream_pages(
-    items: Iterable[M], most: int = STREAM_PAGE_BYTES
+    items: Iterable[M], max_bytes: int = STREAM_PAGE_BYTES
 ) -> Iterator[tuple[list[M], bool]]:
-    """Cuts a change into pages of at most `most` bytes, each with whether more follow.
+    """Cuts a change into pages of at most `max_bytes`, each with whether more follow.
 
     Nothing is one empty page.
     """
@@ -82,7 +117,7 @@ def stream_pages(
     size = 0
     for item in items:
         cost = item.ByteSize() + _FRAME_BYTES
-        if page and size + cost > most:
+        if page and size + cost > max_bytes:
             yield page, True
             page, size = [], 0
         page.append(item)

@@ -41,7 +41,7 @@ async def wait_for_database(url: str, *, seconds: float) -> None:
 
 
 def words(error: BaseException) -> str:
-    """What a database said, on one line that ends with a full stop."""
+    """Returns what a database said, on one line that ends with a full stop."""
     said = " ".join(str(error).split())
     return said if said.endswith((".", "?", "!")) else f"{said}."
 

@@ -1,22 +1,27 @@
 """Wake-ups: tells waiting loops, here and in other processes, that rows changed.
 
-A hint, never a fact: whoever wakes reads the rows, and polls slowly anyway.
+A hint, never a fact: a woken loop reads the rows, and polls slowly anyway.
 NOTIFY inside the writing transaction would take a global lock to its end
 (twenty times slower under load), so one side connection sends coalesced ones.
 """
 
 import asyncio
 import contextlib
+import math
 from collections import defaultdict
 
 import psycopg
 
 from windlass.core import telemetry
+from windlass.core.backoff import Backoff
 from windlass.core.config import libpq_url
+from windlass.core.descriptors import readable
 
 log = telemetry.logger("wake")
 _COALESCE_SECONDS = 0.002
 _CHANNEL = "windlass_wake"
+# The part of a beat by which a loop's clock may wake somebody too soon.
+_EARLY = 0.05
 
 
 class Wake:
@@ -27,6 +32,7 @@ class Wake:
         self._listeners: dict[str, set[Listener]] = defaultdict(set)
         self._pending: set[str] = set()
         self._dirty = asyncio.Event()
+        self._backoff = Backoff(shortest=0.5, longest=5.0)
         # The connection whose notices woke everyone here when they were written.
         self._sender = 0
 
@@ -38,18 +44,7 @@ class Wake:
 
     def listen(self, *topics: str) -> "Listener":
         """A listener that is set initially, so that its owner reads once at the start."""
-        listener = Listener(self, topics)
-        for topic in topics:
-            self._listeners[topic].add(listener)
-        return listener
-
-    def forget(self, listener: "Listener") -> None:
-        """Ends a listener."""
-        for topic in listener.topics:
-            self._listeners[topic].discard(listener)
-            # Topics of single jobs come and go.
-            if not self._listeners[topic]:
-                del self._listeners[topic]
+        return Listener(self._listeners, topics)
 
     def _wake(self, topic: str) -> None:
         for listener in tuple(self._listeners.get(topic, ())):
@@ -68,7 +63,7 @@ class Wake:
                     group.create_task(self._receive())
             except* (psycopg.Error, OSError) as errors:
                 log.warning("wake_channel_lost", error=str(errors.exceptions[0]))
-                await asyncio.sleep(0.5)
+                await self._backoff.pause()
 
     async def _connect(self) -> psycopg.AsyncConnection:
         return await psycopg.AsyncConnection.connect(self._url, autocommit=True)
@@ -87,34 +82,40 @@ class Wake:
     async def _receive(self) -> None:
         async with await self._connect() as connection:
             await connection.execute(f"LISTEN {_CHANNEL}")
+            self._backoff.reset()
             # What happened while the channel was away is unknown: let everyone look.
             self._wake_all()
             while True:
                 async for notice in connection.notifies(timeout=0):
                     if notice.pid != self._sender:
                         self._wake(notice.payload)
-                await _readable(connection.fileno())
-
-
-async def _readable(descriptor: int) -> None:
-    """Waits until the socket is readable; psycopg would poll ten times a second."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
+                # psycopg would poll ten times a second.
+                await readable(connection.fileno())
 
 
 class Listener:
     """One waiter on some topics."""
 
-    def __init__(self, wake: Wake, topics: tuple[str, ...]):
-        self.topics = topics
-        self._wake = wake
+    def __init__(self, listeners: dict[str, set["Listener"]], topics: tuple[str, ...]):
+        self._listeners = listeners
+        self._topics = set[str]()
         self._event = asyncio.Event()
         self._event.set()
+        for topic in topics:
+            self.add(topic)
+
+    def add(self, topic: str) -> None:
+        """Listens to a topic too."""
+        self._topics.add(topic)
+        self._listeners[topic].add(self)
+
+    def remove(self, topic: str) -> None:
+        """Listens to a topic no more."""
+        self._topics.discard(topic)
+        self._listeners[topic].discard(self)
+        # Topics of single jobs come and go.
+        if not self._listeners[topic]:
+            del self._listeners[topic]
 
     def set(self) -> None:
         """Wakes the waiter, now or at its next wait."""
@@ -129,6 +130,17 @@ class Listener:
         self._event.clear()
         return touched
 
+    async def wait_for_beat(self, seconds: float) -> bool:
+        """Waits like `wait`, at most to the next of the moments that lie `seconds` apart.
+
+        Loops that wait for the same moments wake together, so that an idle process wakes seldom.
+        """
+        now = asyncio.get_running_loop().time()
+        # A moment that is all but here has been waited for.
+        passed = math.floor(now / seconds + _EARLY)
+        return await self.wait((passed + 1) * seconds - now)
+
     def close(self) -> None:
         """Stops listening."""
-        self._wake.forget(self)
+        for topic in tuple(self._topics):
+            self.remove(topic)

@@ -1,4 +1,7 @@
-"""The object store: content of files and artifacts of models, in a folder or in S3."""
+"""The object store: content of files and artifacts of models, in a folder or in S3.
+
+May import the modules of the kernel and `core.config`; never `core.db`, nor `core.rpc`.
+"""
 
 from windlass.core.objects.filesystem import FilesystemStore
 from windlass.core.objects.http import ObjectRoutes

@@ -227,7 +227,7 @@ def _info(key: str, path: Path) -> ObjectInfo:
 
 
 def _children(folder: Path) -> Sequence[Path]:
-    """In the order of S3, which compares whole keys: a folder sorts with its slash."""
+    """Returns entries in the order of S3, which compares whole keys: folders sort with a slash."""
     try:
         with os.scandir(folder) as entries:
             named = [(e.name + "/" if e.is_dir() else e.name, e.path) for e in entries]

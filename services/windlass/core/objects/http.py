@@ -54,7 +54,7 @@ class ObjectRoutes:
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, hold: Hold | None = None
     ) -> None:
-        """Returns one request; failures before the first byte are JSON in OpenAI's shape.
+        """Handles one request; failures before the first byte are JSON in OpenAI's shape.
 
         `hold` is asked first whether the holder of the URL may still have it.
         """

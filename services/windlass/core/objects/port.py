@@ -39,7 +39,7 @@ class SignatureInvalid(ObjectStoreError):
 
 
 class StorageFull(ObjectStoreError):
-    """There is no room."""
+    """A store without room for what is written."""
 
     retryable = True
 

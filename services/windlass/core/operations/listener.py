@@ -4,7 +4,7 @@ It asks nobody for a key, so it listens on the loopback address unless it is tol
 """
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from aiohttp import web
@@ -14,8 +14,17 @@ from windlass.core.operations.exposition import CONTENT_TYPE, Exposition
 
 log = telemetry.logger("operations")
 STOP_SECONDS = 1.0
+DEGRADED, NOT_READY = "degraded", "not ready"
 # What may be scraped or shown, by its path.
 Page = Callable[[], tuple[bytes, dict[str, str]]]
+
+
+def status_of(parts: Mapping[str, str]) -> str:
+    """The readiness of a process by that of its parts: `ok`, `degraded` or `not ready`."""
+    words = {said.partition(":")[0] for said in parts.values()}
+    if words <= {"ok"}:
+        return "ok"
+    return DEGRADED if words <= {"ok", DEGRADED} else NOT_READY
 
 
 class Operations:
@@ -68,8 +77,7 @@ class Operations:
 
     async def _ready(self, _: web.Request) -> web.Response:
         parts = await self._readiness()
-        fine = all(answer == "ok" for answer in parts.values())
-        return web.json_response(parts, status=200 if fine else 503)
+        return web.json_response(parts, status=503 if status_of(parts) == NOT_READY else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         body = await self._exposition.render()

@@ -1,1 +1,4 @@
-"""Owns calls between processes: interceptor, identities, stubs, tokens and followed streams."""
+"""Owns calls between processes: interceptor, identities, stubs, tokens and followed streams.
+
+May import the other rooms of the kernel, and of the contract who may call what.
+"""

@@ -33,7 +33,7 @@ from windlass.core.objects import (
     ObjectTooLarge,
     StorageFull,
 )
-from windlass.core.rpc import auth
+from windlass.core.rpc import audited, auth
 from windlass.core.rpc.rules import rule_of, split
 from windlass.metrics import rpc
 
@@ -57,7 +57,7 @@ class AuditSink(Protocol):
     """Takes what a tenant changed, or tried to."""
 
     def record(self, method: str, request: Any, outcome: str) -> None:
-        """Never waits."""
+        """Records one call; never waits."""
 
     async def kept(self) -> None:
         """Return when what was recorded is on disk."""
@@ -135,6 +135,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         if rule is None or rule.audience == pb.AUDIENCE_UNSPECIFIED:
             raise PermissionDenied(f"{method} has no authorization rule.")
         auth.enter()
+        audited.enter()
         await self._gate.admit(rule, metadata)
         if rule.audience == pb.AUDIENCE_TENANT and not auth.current().may(rule.permission):
             raise PermissionDenied(f"This needs the permission {rule.permission}.")
@@ -188,7 +189,7 @@ class Boundary(grpc.aio.ServerInterceptor):
     def _duplex(
         self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[None]] | None
     ) -> Callable[[Any, Context], Awaitable[None]]:
-        """For a servicer that reads and writes its context, of which it is a coroutine."""
+        """Wraps the coroutine of a servicer that reads and writes its context."""
         rule = rule_of(method)
         if inner is None or rule is None or rule.audience not in DUPLEX_AUDIENCES:
             raise NotImplementedError(

@@ -56,7 +56,7 @@ class LocalStream:
     """The caller's side of a stream: responses to iterate over, and `cancel`.
 
     The handler runs in a task with a context of its own, until its last answer, `cancel`, the
-    cancellation of whoever waits for an answer, or the end of this object.
+    cancellation of a caller that waits for an answer, or the end of this object.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ async def _run(
                 context.begin()
                 await waiting.put(type(answer).FromString(answer.SerializeToString()))
     except asyncio.CancelledError:
-        # Whoever gave it up reads no more; whoever still reads hears of the end at once.
+        # A caller that gave up reads no more; one that still reads hears of the end at once.
         while not waiting.empty():
             waiting.get_nowait()
         context.refuse(rpc_error(grpc.StatusCode.CANCELLED, "The call was cancelled."))

@@ -1,8 +1,8 @@
 """Signed tokens: principals by gateways; service calls and clients' access by any service.
 
 Each process makes its own Ed25519 key pair; the private half never leaves it.
-The public half is a row of `core_signing_keys`, so whoever can write the
-database is trusted and nobody else is. Keys rotate long before they expire.
+The public half is a row of `core_signing_keys`, so a process that can write the
+database is trusted and no other is. Keys rotate long before they expire.
 """
 
 from collections import OrderedDict
@@ -79,7 +79,7 @@ class TokenAuthority:
         return self._sign(principal, claims)
 
     def sign_service(self) -> str:
-        """This process's proof that it is one of us."""
+        """Signs a proof that this process is one of ours."""
         return self._sign("service", {"aud": "service", "sub": self._name})
 
     def sign_access(self, claims: Mapping[str, str], *, expires_at: int) -> str:

@@ -3,6 +3,8 @@
 `containers` opens what holds rows (JSON, CSV, Parquet, compressed or not), one module for each
 shape makes examples of them, and `conversion` writes a training file. Nothing here holds a whole
 file in memory.
+
+May import the modules of `datasets`, none of which imports this.
 """
 
 from windlass.datasets.sources.containers import SourceContainer

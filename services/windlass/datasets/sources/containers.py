@@ -1,24 +1,29 @@
-"""What holds the rows of a source, told by its first bytes and its name, and how it is opened."""
+"""Containers of rows: told by the first bytes and the name of a source, and opened."""
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from windlass.datasets.errors import DatasetError, Reason
+from windlass.datasets.lines import Progress, ignore
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 _COMPRESSED = (".gz", ".gzip", ".zst", ".zstd")
 _TABLES = (".csv", ".tsv")
 _BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES = 4096
+_HEAD_BYTES, _BUFFER_BYTES = 4096, 256 * 1024
 
 
 class SourceContainer(StrEnum):
-    """What holds rows."""
+    """Format of a source, which holds its rows."""
 
     LINES = "jsonl"
     ARRAY = "json"
@@ -53,20 +58,23 @@ def plain_name(path: Path) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file's content, decompressed; raises DatasetError for a damaged one, or OSError."""
+def opened(path: Path, progress: Progress = ignore) -> Iterator[IO[bytes]]:
+    """Opens a file's content, decompressed; raises DatasetError for a damaged one, or OSError.
+
+    `progress` hears of the file's own bytes.
+    """
     compression = compression_of(path)
     try:
-        if compression == "gzip":
-            with gzip.open(path, "rb") as stream:
-                yield cast(IO[bytes], stream)
-        elif compression == "zstd":
-            arrow = require_arrow("a zstd file")
-            with arrow.CompressedInputStream(arrow.OSFile(str(path)), "zstd") as stream:
-                yield stream
-        else:
-            with path.open("rb") as stream:
-                yield stream
+        with io.BufferedReader(_ToldFile(path, progress), _BUFFER_BYTES) as file:
+            if compression == "gzip":
+                with gzip.open(cast(BinaryIO, file), "rb") as stream:
+                    yield cast(IO[bytes], stream)
+            elif compression == "zstd":
+                arrow = require_arrow("a zstd file")
+                with arrow.CompressedInputStream(arrow.PythonFile(file), "zstd") as stream:
+                    yield stream
+            else:
+                yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(compression, error) from None
     except OSError as error:
@@ -74,6 +82,20 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if compression != "zstd" or error.errno is not None:
             raise
         raise _damaged(compression, error) from None
+
+
+class _ToldFile(io.FileIO):
+    """A file that tells of what is read of it."""
+
+    def __init__(self, path: Path, progress: Progress):
+        super().__init__(path)
+        self._progress = progress
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Reads as a file does."""
+        size = super().readinto(buffer) or 0
+        self._progress(size)
+        return size
 
 
 def require_arrow(what: str) -> Any:

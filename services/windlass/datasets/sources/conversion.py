@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.datasets.errors import DatasetError, Reason
 from windlass.datasets.faults import Faults
+from windlass.datasets.lines import Progress, ignore
 from windlass.datasets.parsing import Format, detect_format, parse_as
 from windlass.datasets.shapes import RowShape, detect_shape
 from windlass.datasets.sources.containers import SourceContainer, compression_of, detect_container
@@ -52,11 +53,13 @@ def convert(
     shape: RowShape | None = None,
     container: SourceContainer | None = None,
     strict: bool = False,
+    progress: Progress = ignore,
 ) -> Conversion:
     """Writes the rows of `source` as examples to `target`, whole or not at all.
 
     Rows that cannot be converted are left out and counted; `strict` raises the first one's
-    DatasetError. Raises DatasetError too for what cannot be read, or OSError.
+    DatasetError. `progress` hears of the source's bytes as their rows are converted. Raises
+    DatasetError too for what cannot be read, or OSError.
     """
     found = Conversion(container or detect_container(source), compression_of(source))
     with source.open("rb") as file:
@@ -65,7 +68,7 @@ def convert(
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with draft.open("xb") as lines:
-            for record in read_records(source, found.container):
+            for record in read_records(source, found.container, progress):
                 found.read += 1
                 try:
                     lines.write(converter.line(record) + b"\n")

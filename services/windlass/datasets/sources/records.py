@@ -9,7 +9,7 @@ from typing import IO, Any, Self
 import msgspec
 
 from windlass.datasets.errors import DatasetError, Reason
-from windlass.datasets.lines import MAX_LINE_BYTES, LineSplitter
+from windlass.datasets.lines import MAX_LINE_BYTES, LineSplitter, Progress, ignore
 from windlass.datasets.shapes import column_name
 from windlass.datasets.sources.containers import SourceContainer, opened, plain_name, require_arrow
 from windlass.datasets.sources.json_array import read_array
@@ -22,15 +22,17 @@ _BATCH_ROWS = 256
 _DELIMITERS = ",\t;|"
 
 
-def read_records(path: Path, container: SourceContainer) -> Iterator[Record]:
+def read_records(
+    path: Path, container: SourceContainer, progress: Progress = ignore
+) -> Iterator[Record]:
     """Yields the records of a file, in bounded memory.
 
     Raises DatasetError where nothing after it can be read, or OSError.
     """
     if container is SourceContainer.PARQUET:
-        yield from _parquet(path)
+        yield from _parquet(path, progress)
         return
-    with opened(path) as stream:
+    with opened(path, progress) as stream:
         if container is SourceContainer.CSV:
             yield from _csv(stream, tabbed=plain_name(path).endswith(".tsv"))
         elif container is SourceContainer.ARRAY:
@@ -112,17 +114,20 @@ def _named(names: list[str], cells: list[str], number: int) -> dict[str, Any] | 
     return {name: cell for name, cell in zip(names, cells, strict=True) if cell}
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _parquet(path: Path, progress: Progress) -> Iterator[Record]:
     arrow = require_arrow("a Parquet file")
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
             number = 0
+            # Columns lie apart in it: what is told is the share of its rows.
+            bytes_of_row = path.stat().st_size / max(1, file.metadata.num_rows)
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
+                progress(round(bytes_of_row * batch.num_rows))
     except (arrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

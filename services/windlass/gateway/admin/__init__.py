@@ -1,4 +1,8 @@
-"""Routes that Windlass adds to OpenAI's API: tenants, keys, clusters, accounting."""
+"""Routes that Windlass adds to OpenAI's API: tenants, keys, clusters, accounting.
+
+May import the contract, the kernel, and of the gateway how `openai` renders and the modules of
+parameters.
+"""
 
 from windlass.gateway.admin.accounting import accounting_router
 from windlass.gateway.admin.api_keys import api_keys_router
@@ -10,6 +14,7 @@ from windlass.gateway.admin.quota import quota_router
 from windlass.gateway.admin.quotas import quotas_router
 from windlass.gateway.admin.runtimes import runtimes_router
 from windlass.gateway.admin.secrets import secrets_router
+from windlass.gateway.admin.servings import servings_router
 from windlass.gateway.admin.tenants import tenants_router
 
 ROUTERS = (
@@ -25,4 +30,5 @@ ROUTERS = (
     cluster_access_router,
     accounting_router,
     runtimes_router,
+    servings_router,
 )

@@ -7,14 +7,15 @@ from fastapi import APIRouter, Query, Request
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2 as pb
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
+from windlass.bounds import LATEST
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed
+from windlass.gateway.parameters import After, Limit, LongLimit, bracketed
 from windlass.gateway.plain import enum_name, plain
 
 # OpenAI's name of a group to ours.
 _GROUPS = {"api_key_id": "key_id"}
-Time = Annotated[int, Query(ge=0, le=INT64, description="Unix seconds.")]
+Time = Annotated[int, Query(ge=0, le=LATEST, description="Unix seconds.")]
 
 
 def accounting_router(app: App) -> APIRouter:

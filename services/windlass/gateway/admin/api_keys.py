@@ -7,37 +7,33 @@ from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.bounds import MAX_KEY_SECONDS, TITLE_LENGTH, USER_ID_LENGTH
 from windlass.core.app import App
-from windlass.gateway.admin.members import role_number
+from windlass.core.ids import IDENTIFIER_LENGTH
+from windlass.gateway.admin.members import render_key, role_number
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import INT64, After, Body, Limit
-from windlass.gateway.plain import plain
+from windlass.gateway.parameters import After, Body, Limit
 
 
 class CreateApiKey(Body):
     """A new key; without a project, one of the caller's own scope."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
     project_id: str = ""
     role: Annotated[str | None, Field(description="Default: project_member.")] = None
     expires_in: Annotated[
         int,
         Field(
             ge=0,
-            le=INT64,
+            le=MAX_KEY_SECONDS,
             description="Lifetime in seconds; 0: expires with the key that creates it, if "
             "that expires.",
         ),
     ] = 0
     user_id: Annotated[
-        str, Field(max_length=256, description="Member who owns the key; empty: the caller.")
+        str,
+        Field(max_length=USER_ID_LENGTH, description="Member who owns the key; empty: the caller."),
     ] = ""
-
-
-def _render(key: pb.ApiKey) -> Json:
-    fields = plain(key, "api_key")
-    fields["redacted_value"] = fields.pop("redacted")
-    return fields
 
 
 def api_keys_router(app: App) -> APIRouter:
@@ -57,11 +53,11 @@ def api_keys_router(app: App) -> APIRouter:
                 user_id=body.user_id,
             )
         )
-        return {**_render(answer.key), "value": answer.secret}
+        return {**render_key(answer.key), "value": answer.secret}
 
     @router.get("")
     async def list_api_keys(
-        project_id: Annotated[str, Query(max_length=128)] = "",
+        project_id: Annotated[str, Query(max_length=IDENTIFIER_LENGTH)] = "",
         after: After = "",
         limit: Limit = 0,
     ) -> Json:
@@ -69,12 +65,12 @@ def api_keys_router(app: App) -> APIRouter:
         answer = await users.ListApiKeys(
             pb.ListApiKeysRequest(project_id=project_id, after=after, limit=limit)
         )
-        return page([_render(key) for key in answer.keys], answer.has_more)
+        return page([render_key(key) for key in answer.keys], answer.has_more)
 
     @router.delete("/{key_id}")
     async def revoke_api_key(key_id: str) -> Json:
         """Revokes a key and what was made with it; effective everywhere within a second."""
         key = await users.RevokeApiKey(pb.RevokeApiKeyRequest(key_id=key_id))
-        return {**_render(key), "deleted": True}
+        return {**render_key(key), "deleted": True}
 
     return router

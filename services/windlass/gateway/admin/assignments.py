@@ -8,13 +8,16 @@ from pydantic import Field
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.bounds import MAX_NODE_LABELS, MAX_PRICE_MICROS
 from windlass.core.app import App
+from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import INT64, After, Body, Limit
+from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.kubernetes.names import LABEL_LENGTH
 
-Name = Annotated[str, Field(max_length=253)]
-Id = Annotated[str, Query(max_length=256)]
+Name = Annotated[str, Field(max_length=LABEL_LENGTH)]
+Id = Annotated[str, Query(max_length=IDENTIFIER_LENGTH)]
 
 
 class Assign(Body):
@@ -24,8 +27,8 @@ class Assign(Body):
     cluster_queue: Name = ""
     local_queue: Name = ""
     priority_class: Name = ""
-    price_micros: Annotated[int, Field(ge=0, le=INT64)] = 0
-    node_selector: Annotated[dict[str, str], Field(max_length=64)] = {}
+    price_micros: Annotated[int, Field(ge=0, le=MAX_PRICE_MICROS)] = 0
+    node_selector: Annotated[dict[str, str], Field(max_length=MAX_NODE_LABELS)] = {}
 
 
 def render_assignment(found: pb.Assignment) -> Json:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.bounds import MAX_ACCESS_SECONDS
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
@@ -17,7 +18,7 @@ class CreateAccess(Body):
     """Short-lived access to a cluster's Kubernetes API."""
 
     seconds: Annotated[
-        int, Field(ge=0, le=86_400, description="Lifetime in seconds; 0: 15 minutes.")
+        int, Field(ge=0, le=MAX_ACCESS_SECONDS, description="Lifetime in seconds; 0: 15 minutes.")
     ] = 0
 
 

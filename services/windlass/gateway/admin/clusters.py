@@ -9,14 +9,16 @@ from pydantic import Field
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.inference.v1 import inference_pb2, inference_pb2_grpc
+from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_SLOTS
 from windlass.core.app import App
 from windlass.gateway.admin.queues import render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.kubernetes.names import LABEL_LENGTH
 
-Address = Annotated[str, Field(min_length=1, max_length=300)]
-Slots = Annotated[int, Field(ge=0, le=10_000)]
+Address = Annotated[str, Field(min_length=1, max_length=ADDRESS_LENGTH)]
+Slots = Annotated[int, Field(ge=0, le=MAX_SLOTS)]
 
 
 class ClusterPolicy(Body):
@@ -25,7 +27,7 @@ class ClusterPolicy(Body):
     executor: Literal["process", "kubernetes"] | None = None
     roles: list[Literal["jobs", "engines"]] | None = None
     shared: bool | None = None
-    addresses: Annotated[list[Address], Field(max_length=16)] | None = None
+    addresses: Annotated[list[Address], Field(max_length=MAX_ADDRESSES)] | None = None
     max_slots: Slots | None = None
     max_engine_slots: Slots | None = None
 
@@ -41,7 +43,7 @@ class ClusterPolicy(Body):
 class RegisterCluster(ClusterPolicy):
     """A cluster that an agent will enrol for."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH)]
 
 
 # Where objects of a kind lie in an inventory.
@@ -110,7 +112,7 @@ def clusters_router(app: App) -> APIRouter:
 
     @router.get("/clusters/{cluster_id}")
     async def get_cluster(cluster_id: str) -> Json:
-        """One cluster."""
+        """Returns one cluster."""
         return plain(
             await clusters.GetCluster(pb.GetClusterRequest(cluster_id=cluster_id)), "cluster"
         )

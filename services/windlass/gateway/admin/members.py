@@ -7,8 +7,10 @@ from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.bounds import USER_ID_LENGTH
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
+from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import enum_name, plain
@@ -19,6 +21,7 @@ ROLES = {
     if number != pb.ROLE_UNSPECIFIED
 }
 
+ROLE_NAMES = {number: name for name, number in ROLES.items()}
 KINDS = {
     None: pb.MEMBER_KIND_UNSPECIFIED,
     "person": pb.MEMBER_KIND_PERSON,
@@ -36,13 +39,20 @@ def role_number(name: str) -> "pb.Role.ValueType":
 class PutMember(Body):
     """A membership of the organization, or of a project where one is named."""
 
-    user_id: Annotated[str, Field(min_length=1, max_length=256)]
+    user_id: Annotated[str, Field(min_length=1, max_length=USER_ID_LENGTH)]
     role: str
     project_id: str = ""
     kind: Annotated[
         Literal["person", "service_account"] | None,
         Field(description="Default: the member's present kind, or a person."),
     ] = None
+
+
+def render_key(key: pb.ApiKey) -> Json:
+    """A key, redacted."""
+    fields = plain(key, "api_key")
+    fields["redacted_value"] = fields.pop("redacted")
+    return fields
 
 
 def _render(member: pb.Member) -> Json:
@@ -67,7 +77,7 @@ def members_router(app: App) -> APIRouter:
 
     @router.get("")
     async def list_members(
-        project_id: Annotated[str, Query(max_length=128)] = "",
+        project_id: Annotated[str, Query(max_length=IDENTIFIER_LENGTH)] = "",
         after: After = "",
         limit: Limit = 0,
     ) -> Json:
@@ -79,8 +89,39 @@ def members_router(app: App) -> APIRouter:
 
     @router.delete("/{user_id}")
     async def remove_member(user_id: str, project_id: str = "") -> Json:
-        """Removes a member; its keys in that scope stop working."""
-        await users.RemoveMember(pb.RemoveMemberRequest(user_id=user_id, project_id=project_id))
-        return {"id": user_id, "object": "member", "deleted": True}
+        """Removes a member; its keys in that scope end, and those that rested on its rights."""
+        answer = await users.RemoveMember(
+            pb.RemoveMemberRequest(user_id=user_id, project_id=project_id)
+        )
+        return {
+            "id": user_id,
+            "object": "member",
+            "deleted": True,
+            "ended_keys": [render_key(key) for key in answer.ended_keys],
+            "has_more": answer.has_more,
+        }
+
+    @router.get("/{user_id}/affected_keys")
+    async def list_affected_keys(
+        user_id: str,
+        project_id: Annotated[str, Query(max_length=IDENTIFIER_LENGTH)] = "",
+        role: Annotated[str, Query(description="Empty: if the member left.")] = "",
+        after: After = "",
+        limit: Limit = 0,
+    ) -> Json:
+        """Keys that would end, or could do less, if the member left or had a role."""
+        answer = await users.ListAffectedKeys(
+            pb.ListAffectedKeysRequest(
+                project_id=project_id,
+                user_id=user_id,
+                role=role_number(role) if role else pb.ROLE_UNSPECIFIED,
+                after=after,
+                limit=limit,
+            )
+        )
+        keys = [
+            {**render_key(one.key), "becomes": ROLE_NAMES.get(one.becomes)} for one in answer.keys
+        ]
+        return page(keys, answer.has_more)
 
     return router

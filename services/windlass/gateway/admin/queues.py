@@ -33,11 +33,11 @@ def render_amount(quota: pb.ResourceQuota) -> Json:
 
 
 def whole(number: float) -> Number:
-    """Without a fraction where it has none."""
+    """Returns a number, as an integer where it has no fraction."""
     return int(number) if number == int(number) else number
 
 
 def _with_weight(fields: Json) -> Json:
-    """Its weight among others, 0 for Kueue's own."""
+    """Returns fields with the weight among others, 0 for Kueue's own."""
     millis = fields.pop("fair_weight_millis")
     return {**fields, "fair_weight": whole(millis / 1000)}

@@ -9,33 +9,38 @@ from pydantic import Field, model_validator
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
+from windlass.bounds import MAX_NODE_LABELS, MAX_QUEUE_QUOTAS, MAX_QUOTA_OBJECTS, MAX_TOLERATIONS
 from windlass.core.app import App
 from windlass.gateway.admin.queues import Number, render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.kubernetes import choices
+from windlass.kubernetes.names import LABEL_LENGTH, QUALIFIED_NAME_LENGTH
 
-Name = Annotated[str, Field(max_length=253)]
+Name = Annotated[str, Field(max_length=LABEL_LENGTH)]
+QualifiedName = Annotated[str, Field(max_length=QUALIFIED_NAME_LENGTH)]
+Reference = Annotated[str, Field(max_length=LABEL_LENGTH + len("cluster_queue/"))]
 # As far as JSON counts exactly.
 Amount = Annotated[Number, Field(ge=0, le=2**53)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class Toleration(Body):
-    """As Kubernetes has it."""
+    """A toleration, with Kubernetes's fields."""
 
-    key: Name = ""
-    operator: Name = ""
+    key: QualifiedName = ""
+    operator: choices.TolerationOperator = ""
     value: Name = ""
-    effect: Name = ""
+    effect: choices.TaintEffect = ""
 
 
 class Flavor(Body):
     """A kind of node."""
 
     name: Name
-    node_labels: Annotated[dict[str, str], Field(max_length=64)] = {}
-    tolerations: Annotated[list[Toleration], Field(max_length=64)] = []
+    node_labels: Annotated[dict[str, str], Field(max_length=MAX_NODE_LABELS)] = {}
+    tolerations: Annotated[list[Toleration], Field(max_length=MAX_TOLERATIONS)] = []
 
 
 class Cohort(Body):
@@ -50,7 +55,7 @@ class ResourceQuota(Body):
     """An amount of a resource in a flavor: `cpu` in cores, memory in bytes, the rest counted."""
 
     flavor: Name
-    resource: Annotated[str, Field(max_length=400)]
+    resource: QualifiedName
     nominal: Amount
     borrowing_limit: Amount | None = None
     lending_limit: Amount | None = None
@@ -68,19 +73,19 @@ class ClusterQueue(Body):
 
     name: Name
     cohort: Name = ""
-    quotas: Annotated[list[ResourceQuota], Field(max_length=256)] = []
+    quotas: Annotated[list[ResourceQuota], Field(max_length=MAX_QUEUE_QUOTAS)] = []
     fair_weight: Weight = 0
-    reclaim_within_cohort: Name = ""
-    within_cluster_queue: Name = ""
+    reclaim_within_cohort: choices.ReclaimWithinCohort = ""
+    within_cluster_queue: choices.WithinClusterQueue = ""
 
 
 class ChangeQuota(Body):
     """Objects to put, whole, by name, and to delete, as `cluster_queue/NAME`."""
 
-    flavors: Annotated[list[Flavor], Field(max_length=1000)] = []
-    cohorts: Annotated[list[Cohort], Field(max_length=1000)] = []
-    cluster_queues: Annotated[list[ClusterQueue], Field(max_length=1000)] = []
-    delete: Annotated[list[Name], Field(max_length=1000)] = []
+    flavors: Annotated[list[Flavor], Field(max_length=MAX_QUOTA_OBJECTS)] = []
+    cohorts: Annotated[list[Cohort], Field(max_length=MAX_QUOTA_OBJECTS)] = []
+    cluster_queues: Annotated[list[ClusterQueue], Field(max_length=MAX_QUOTA_OBJECTS)] = []
+    delete: Annotated[list[Reference], Field(max_length=MAX_QUOTA_OBJECTS)] = []
 
 
 def quota_router(app: App) -> APIRouter:

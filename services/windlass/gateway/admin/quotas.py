@@ -7,21 +7,24 @@ from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.bounds import MAX_QUOTA
 from windlass.core.app import App
+from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
 
 ProjectId = Annotated[
-    str, Query(max_length=128, description="Id of a project; empty: the organization.")
+    str,
+    Query(max_length=IDENTIFIER_LENGTH, description="Id of a project; empty: the organization."),
 ]
 
 
 class PutQuota(Body):
     """A bound; 0 is none."""
 
-    bound: Annotated[int, Field(ge=0, le=2**62)]
-    project_id: Annotated[str, Field(max_length=128)] = ""
+    bound: Annotated[int, Field(ge=0, le=MAX_QUOTA)]
+    project_id: Annotated[str, Field(max_length=IDENTIFIER_LENGTH)] = ""
 
 
 def _render(answer: pb.Quotas) -> Json:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.bounds import TITLE_LENGTH
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
@@ -16,7 +17,7 @@ from windlass.gateway.plain import plain
 class Titled(Body):
     """A new organization or project."""
 
-    title: Annotated[str, Field(min_length=1, max_length=200)]
+    title: Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
 
 
 def render_project(project: pb.Project) -> Json:
@@ -51,7 +52,7 @@ def tenants_router(app: App) -> APIRouter:
 
     @router.get("/organizations/{organization_id}")
     async def get_organization(organization_id: str) -> Json:
-        """One organization."""
+        """Returns one organization."""
         request = pb.GetOrganizationRequest(organization_id=organization_id)
         return plain(await users.GetOrganization(request), "organization")
 
@@ -80,7 +81,7 @@ def tenants_router(app: App) -> APIRouter:
 
     @router.get("/projects/{project_id}")
     async def get_project(project_id: str) -> Json:
-        """One project."""
+        """Returns one project."""
         return render_project(await users.GetProject(pb.GetProjectRequest(project_id=project_id)))
 
     @router.post("/projects/{project_id}/archive")

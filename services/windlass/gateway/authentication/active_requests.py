@@ -15,7 +15,7 @@ import grpc
 from windlass.core import telemetry
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc.auth import Principal
-from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.authenticator import AWAY, Authenticator
 
 log = telemetry.logger("gateway.requests")
 LOOK_SECONDS = 0.25
@@ -28,13 +28,15 @@ Ask = Callable[[], Awaitable[Principal]]
 class ActiveRequest:
     """One request in progress, its caller, and how to look up that caller again."""
 
-    __slots__ = ("_ask", "_principal", "_task", "is_minded", "reason")
+    __slots__ = ("_ask", "_principal", "_task", "graced", "is_minded", "reason")
 
-    def __init__(self, principal: Principal, ask: Ask):
+    def __init__(self, principal: Principal, ask: Ask, *, graced: bool):
         self._principal = principal
         self._ask = ask
         self._task = asyncio.current_task()
-        # Whether whoever answers asks for itself, and can say goodbye in its own words.
+        # Whether it outlasts an outage as a new request with its key does.
+        self.graced = graced
+        # True where the answer asks again by itself, and ends in its own words.
         self.is_minded = False
         # Why it was ended; None while it goes on.
         self.reason: AppError | None = None
@@ -72,7 +74,7 @@ def _verdict(error: grpc.aio.AioRpcError) -> AppError:
     ours = judged.reason in ("missing_token", "invalid_token")
     if isinstance(judged, Unauthenticated | PermissionDenied) and not ours:
         return judged
-    raise Unavailable("API keys cannot be checked now.") from error
+    raise Unavailable(AWAY) from error
 
 
 class ActiveRequests:
@@ -84,9 +86,9 @@ class ActiveRequests:
         self._is_used = asyncio.Event()
         self._sure_at = time.monotonic()
 
-    def enter(self, principal: Principal, ask: Ask) -> ActiveRequest:
+    def enter(self, principal: Principal, ask: Ask, *, graced: bool = False) -> ActiveRequest:
         """Registers the present task as a request of this caller, until `leave`."""
-        held = ActiveRequest(principal, ask)
+        held = ActiveRequest(principal, ask, graced=graced)
         self._held.setdefault(held.key_id, set()).add(held)
         self._is_used.set()
         return held
@@ -138,4 +140,5 @@ class ActiveRequests:
         if time.monotonic() - self._sure_at < DOUBT_SECONDS:
             return
         for held in [one for of in self._held.values() for one in of]:
-            held.end(Unavailable("Authorization cannot be checked now; try again."))
+            if not (held.graced and self._authenticator.vouches(held.key_id)):
+                held.end(Unavailable("Authorization cannot be checked now; try again."))

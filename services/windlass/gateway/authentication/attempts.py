@@ -11,7 +11,6 @@ from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.errors import HttpError
-from windlass.gateway.exchange import HttpExchange
 
 # Look-ups at once for all addresses that have to wait, and how many may stand in line.
 LOOKUPS = 4
@@ -28,32 +27,35 @@ class Attempts:
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._in_line = 0
 
-    async def authenticate(self, exchange: HttpExchange) -> Principal:
+    async def authenticate(
+        self, headers: dict[bytes, bytes], peer: str, *, graced: bool = False
+    ) -> Principal:
         """The principal of a request; raises HttpError 429 beside what `Authenticator` does.
+
+        `peer` is the address of the connection; empty where it has none. `graced` is as there.
 
         A key that is kept as good is not counted at all; any other of an address that has to
         wait is looked up among few, so that a good one gets through.
         """
-        known = self._authenticator.known(exchange.headers)
+        known = self._authenticator.known(headers, graced=graced)
         if known is not None:
             return known
-        client = exchange.scope.get("client")
-        address = self._addresses.of(client[0] if client else "", exchange.headers)
+        address = self._addresses.of(peer, headers)
         waiting = self._throttle.wait(address)
         if not waiting:
-            return await self._try(exchange, address)
+            return await self._try(headers, address, graced=graced)
         if self._in_line >= IN_LINE:
             raise _too_many(waiting)
         self._in_line += 1
         try:
             async with self._lookups:
-                return await self._try(exchange, address)
+                return await self._try(headers, address, graced=graced)
         finally:
             self._in_line -= 1
 
-    async def _try(self, exchange: HttpExchange, address: str) -> Principal:
+    async def _try(self, headers: dict[bytes, bytes], address: str, *, graced: bool) -> Principal:
         try:
-            return await self._authenticator.authenticate(exchange.headers)
+            return await self._authenticator.authenticate(headers, graced=graced)
         except grpc.aio.AioRpcError as error:
             judged = from_rpc(error)
             if isinstance(judged, Unauthenticated) and judged.reason == "invalid_api_key":

@@ -6,9 +6,10 @@ import grpc
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
-from windlass.core.errors import Unauthenticated, Unavailable
+from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
+from windlass.gateway.authentication.grace import ASK_SECONDS, OutageGrace
 from windlass.key_cache import Changed, KeyCache, KnownKey
 
 LOOKUPS = 64
@@ -19,8 +20,11 @@ MISSING = (
     "Authorization: Bearer YOUR_KEY, or as X-API-Key."
 )
 INCORRECT = "Incorrect API key provided."
+AWAY = "API keys cannot be checked now; try again."
 
 CacheKey = tuple[bytes, bytes, bytes]
+# The digest of no key.
+_NOBODYS: CacheKey = (b"readiness", b"", b"")
 # In place of the project: what comes before it is a key's id. No header holds a NUL.
 _BY_ID = b"\0id"
 
@@ -34,20 +38,35 @@ class Authenticator:
         users: users_pb2_grpc.UsersInternalServiceAsyncStub,
         *,
         size: int = 50_000,
+        grace_seconds: float = 0.0,
     ):
         self._rbac = rbac
         self._keys: KeyCache[CacheKey] = KeyCache(users, self._look_up, size=size, lookups=LOOKUPS)
+        self.grace = OutageGrace(self._keys, grace_seconds)
         # Keys that changed since `take_news`; None: any may have.
         self._news: set[str] | None = set()
         self.news = asyncio.Event()
 
-    async def authenticate(self, headers: dict[bytes, bytes]) -> Principal:
-        """The principal of a request; raises Unauthenticated or Unavailable."""
-        return await self._principal(_cache_key(headers))
+    async def authenticate(self, headers: dict[bytes, bytes], *, graced: bool = False) -> Principal:
+        """The principal of a request; raises Unauthenticated or Unavailable.
 
-    def known(self, headers: dict[bytes, bytes]) -> Principal | None:
-        """The principal of a request whose key is cached as valid; raises Unauthenticated."""
-        return self._good(_cache_key(headers))
+        With `graced`, a known key outlasts an outage for the time that the configuration grants.
+        """
+        key = _cache_key(headers)
+        if not graced or not self.grace.knows(key):
+            return await self._principal(key)
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await self._principal(key)
+        except (Unavailable, TimeoutError) as error:
+            if (accepted := self.grace.after_silence(key)) is not None:
+                return accepted
+            raise Unavailable(AWAY) from error
+
+    def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> Principal | None:
+        """The principal of a request whose key needs no lookup; raises Unauthenticated."""
+        key = _cache_key(headers)
+        return self._good(key) or (self.grace.recall(key) if graced else None)
 
     async def recognize(self, key_id: str) -> Principal:
         """The principal of a key that was shown before, such as the maker of a signed URL.
@@ -72,14 +91,26 @@ class Authenticator:
         return self._keys.may_key_be_over(key_id)
 
     async def check(self) -> None:
-        """For readiness: raises Unavailable while the beats have stopped for longer than 10 s."""
+        """Readiness: raises Unavailable unless keys can be looked up and beats come."""
         await self._keys.check()
+        try:
+            await self._look_up(_NOBODYS)
+        except grpc.aio.AioRpcError as error:
+            if from_rpc(error).reason != Unauthenticated.default_reason:
+                raise
 
     async def watch(self) -> None:
         """Follows the watch of keys until cancelled."""
         await self._keys.watch(self._note)
 
+    def vouches(self, key_id: str) -> bool:
+        """Returns True if a key that nobody can check now may go on."""
+        return self.grace.left > 0 and not self._keys.may_key_be_over(key_id)
+
     def _note(self, changed: Changed) -> None:
+        if changed is None:
+            # The watch has begun anew: whoever reports the changes is back.
+            self.grace.over()
         if changed is None or self._news is None:
             self._news = None
         else:
@@ -98,7 +129,7 @@ class Authenticator:
             answer = await self._rbac.Authenticate(_request(key), timeout=5)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise Unavailable("API keys cannot be checked now.") from error
+                raise Unavailable(AWAY) from error
             raise
         principal = Principal.from_proto(answer.principal)
         return KnownKey(principal.key_id, principal, answer.expires_at)

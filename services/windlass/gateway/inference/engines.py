@@ -7,6 +7,7 @@ import ssl
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
 from windlass.core import telemetry
@@ -22,6 +23,8 @@ CONNECT_SECONDS = 2.0
 IDLE_SECONDS = 30.0
 POOLS = 256
 ERROR_BYTES = 1 << 20
+# It has unloaded the model since the last news of it, or has too much to do.
+_TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class NoAnswer(HttpError):
@@ -125,7 +128,7 @@ class EngineConnectionPool:
 def plain_socket(path: str) -> Iterator[str]:
     """A path of the very socket that lies at `path` and is no link; raises OSError.
 
-    Whoever put a link in its place would choose whom the server talks to.
+    A link in its place could lead the server to talk to anything.
     """
     if not hasattr(os, "O_PATH"):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -175,13 +178,15 @@ class Engines:
             except BaseException:
                 pool.active -= 1
                 raise
-            if connection.status != 404 or attempt == 2:
+            if connection.status not in _TRY_ANOTHER or attempt == 2:
                 return connection, pool
-            # It has unloaded the model since the last news of it.
+            tried.add(address)
+            left = {endpoint.address for endpoint in endpoints} - tried
+            if not left and connection.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                return connection, pool
             connection.close()
             pool.done(connection)
-            tried.add(address)
-            if tried >= {endpoint.address for endpoint in endpoints}:
+            if not left:
                 break
         raise NoAnswer
 

@@ -196,7 +196,7 @@ class InferenceHandler:
 
 
 def _offering(endpoints: tuple[EngineEndpoint, ...], path: str) -> tuple[EngineEndpoint, ...]:
-    """Those that serve the path; raises HttpError 404 when none does."""
+    """Returns the engines that serve the path; raises HttpError 404 when none does."""
     if path in KINDS and KINDS[path] != SCORE:
         return endpoints
     able = tuple(endpoint for endpoint in endpoints if path in endpoint.routes)
@@ -250,7 +250,7 @@ async def _stream(
         broken = _broken()
         last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
     finally:
-        # Of what the engine has counted so far, whoever ends the stream.
+        # Of what the engine has counted so far, however the stream ends.
         meter.report(events.usage)
     meter.write(status)
     disconnect.stop()

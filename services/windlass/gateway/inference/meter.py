@@ -117,7 +117,7 @@ class UsageMeter:
         started, now = self._exchange.started, time.perf_counter()
         self._measure(usage, now)
         principal = self._principal
-        self._spool.append(
+        self._spool.record(
             UsageLine(
                 self._exchange.serial,
                 now_ms(),

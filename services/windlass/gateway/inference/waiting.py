@@ -12,12 +12,12 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
 from windlass.gateway.inference.routes import TOUCH_SECONDS, EngineEndpoint, RouteTable
+from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 # Requests that wait for engines at once; each holds its body in memory.
 WAITERS = 1000
 # How long an error that was there before our asking is given to go away.
 OLD_ERROR_SECONDS = 5.0
-MODEL_NAME_LENGTH = 256
 # An engine that did not answer may be back under the same address.
 RETRY_SECONDS = 1.0
 
@@ -66,7 +66,7 @@ class ModelFinder:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
                     return await self._wait(project_id, model, named.version_id)
             except TimeoutError:
-                raise _not_ready(f"The model {model!r} is still loading.") from None
+                raise _not_ready(self._still_loading(caller, model)) from None
 
     async def change(
         self, caller: Principal, model: str, gone: tuple[EngineEndpoint, ...], *, seconds: float
@@ -82,10 +82,17 @@ class ModelFinder:
                 await self._change(left)
 
     def waits_for(self, caller: Principal, model: str) -> str:
-        """What the start of the model's engine waits for; in general words while unknown."""
+        """Returns what the start of the model's engine waits for, in general words if unknown."""
+        return self._waits_for(caller, model) or "the model is loading"
+
+    def _waits_for(self, caller: Principal, model: str) -> str:
         named = self._names.find(caller.project_id, model)
         route = self._routes.find(named.version_id) if named is not None else None
-        return (route.waits_for if route is not None else "") or "the model is loading"
+        return route.waits_for if route is not None else ""
+
+    def _still_loading(self, caller: Principal, model: str) -> str:
+        step = self._waits_for(caller, model)
+        return f"The model {model!r} is still loading" + (f": {step}." if step else ".")
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -138,7 +145,7 @@ class ModelFinder:
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             raise _unknown(model)
         try:
-            # Whoever may not list models is told of none.
+            # A caller who may not list models is told of none.
             suggest = caller.may("models.read")
             return await self._names.look_up(caller.project_id, model, suggest=suggest)
         except grpc.aio.AioRpcError as error:

@@ -1,4 +1,7 @@
-"""The HTTP listener: connections within bounds, requests as ASGI."""
+"""The HTTP listener: connections within bounds, requests as ASGI.
+
+May import the kernel and the gateway's errors.
+"""
 
 from windlass.core.addresses import ClientAddresses
 from windlass.gateway.listener.server import HttpServer

@@ -52,6 +52,8 @@ class ConnectionLimiter:
         # In the order of their coming.
         self._all: dict[LimitedConnection, str] = {}
         self._of: defaultdict[str, dict[LimitedConnection, None]] = defaultdict(dict)
+        # Set while connections are open.
+        self._has_any = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -70,6 +72,7 @@ class ConnectionLimiter:
             return False
         self._all[connection] = address
         self._of[address][connection] = None
+        self._has_any.set()
         CONNECTIONS.set(len(self._all))
         return True
 
@@ -82,11 +85,14 @@ class ConnectionLimiter:
         mine.pop(connection, None)
         if not mine:
             del self._of[address]
+        if not self._all:
+            self._has_any.clear()
         CONNECTIONS.set(len(self._all))
 
     async def sweep(self) -> None:
         """Closes connections that exceed time limits, until cancelled."""
         while True:
+            await self._has_any.wait()
             await asyncio.sleep(SWEEP_SECONDS)
             await self.look()
 

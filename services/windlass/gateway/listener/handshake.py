@@ -86,7 +86,7 @@ class _Handshake:
         self.task: asyncio.Task[None] | None = None
 
     def check(self, now: float) -> str:
-        """Nothing: the handshake has a time limit of its own."""
+        """Returns no complaint: the handshake has a time limit of its own."""
         return ""
 
     def abort(self) -> None:

@@ -1,6 +1,9 @@
 """uvicorn's HTTP/1.1 over httptools, within bounds that hold before anyone is authenticated."""
 
 import asyncio
+import time
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, cast
 
 import httptools
@@ -109,6 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._patience_seconds = bounds.body_seconds
+        self.server_state.default_headers = _headers_of(int(time.time()))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -213,6 +217,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+
+@lru_cache(maxsize=1)
+def _headers_of(second: int) -> list[tuple[bytes, bytes]]:
+    """Headers of every answer to a request of that second."""
+    return [(b"date", formatdate(second, usegmt=True).encode())]
 
 
 def _malformed() -> HttpError:

@@ -20,8 +20,6 @@ from windlass.gateway.listener.protocol import BoundedProtocol
 
 BACKLOG = 2048
 GRACE_SECONDS = 8
-# The date of answers counts seconds.
-_TICK_SECONDS = 1.0
 
 
 class _Uvicorn(uvicorn.Server):
@@ -54,12 +52,10 @@ class _Uvicorn(uvicorn.Server):
         )
 
     async def main_loop(self) -> None:
-        """Renews the date of answers each second until told to leave."""
-        # uvicorn's own looks ten times a second, also in a process that nobody asks.
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_SECONDS):
-                    await self._leaving.wait()
+        """Waits until told to leave."""
+        # uvicorn's own looks ten times a second, and renews the date of answers, also in a process
+        # that nobody asks.
+        await self._leaving.wait()
 
     def leave(self) -> None:
         """Ends what is open and returns from `serve`."""

@@ -7,17 +7,19 @@ from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.bounds import REVISION_LENGTH, SOURCE_LENGTH
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.modelfiles.naming import ID_LENGTH
 
 
 class FetchModel(Body):
     """A repository to fetch, and the name that the model gets."""
 
-    source: Annotated[str, Field(max_length=512, description="hf://user/repository")]
-    revision: Annotated[str, Field(max_length=128)] = ""
-    id: Annotated[str, Field(max_length=256)] = ""
+    source: Annotated[str, Field(max_length=SOURCE_LENGTH, description="hf://user/repository")]
+    revision: Annotated[str, Field(max_length=REVISION_LENGTH)] = ""
+    id: Annotated[str, Field(max_length=ID_LENGTH)] = ""
     for_everyone: Annotated[bool, Field(alias="global")] = False
 
 
@@ -67,6 +69,7 @@ def _render(fetch: pb.Fetch) -> Json:
         "bytes_done": fetch.bytes_done,
         "bytes_total": fetch.bytes_total or None,
         "retry_reason": fetch.retry_reason or None,
+        "waits_for": fetch.waits_for or None,
         "error": error if fetch.error_code else None,
         "global": fetch.is_global,
         "created_at": fetch.created_at,

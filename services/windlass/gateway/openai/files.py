@@ -38,7 +38,7 @@ def files_router(app: App) -> APIRouter:
 
     @router.get("/{file_id}")
     async def retrieve_file(file_id: str) -> Json:
-        """One file."""
+        """Returns one file."""
         return render_file(await files.GetFile(pb.GetFileRequest(file_id=file_id)))
 
     @router.delete("/{file_id}")

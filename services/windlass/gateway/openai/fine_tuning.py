@@ -7,6 +7,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.bounds import LATEST
 from windlass.core.app import App
 from windlass.gateway.openai.following import Followed, log_bytes, server_sent, while_allowed
 from windlass.gateway.openai.rendering import (
@@ -38,7 +39,7 @@ def fine_tuning_router(app: App) -> APIRouter:
         request: Request,
         after: After = "",
         limit: Limit = 0,
-        created_after: Annotated[int, Query(ge=0, le=INT64, description=_SINCE)] = 0,
+        created_after: Annotated[int, Query(ge=0, le=LATEST, description=_SINCE)] = 0,
     ) -> Json:
         """The project's jobs, newest first; `metadata[k]=v` filters, `metadata=null` too.
 
@@ -58,7 +59,7 @@ def fine_tuning_router(app: App) -> APIRouter:
 
     @router.get("/{job_id}")
     async def retrieve_job(job_id: str) -> Json:
-        """One job."""
+        """Returns one job."""
         return render_job(await jobs.GetJob(pb.GetJobRequest(job_id=job_id)))
 
     @router.post("/{job_id}/cancel")
@@ -98,7 +99,7 @@ def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
         """Events, newest first; with `stream=true` in order and live, server-sent.
 
         A stream goes on after `Last-Event-ID`, or else after `after`. It is over with `[DONE]`;
-        whoever has seen all of a job that has ended is answered 204, and need not come again.
+        a client that has all events of an ended job is answered 204, and need not come again.
         """
         if stream:
             if last_event_id and await _is_all(jobs, job_id, last_event_id):

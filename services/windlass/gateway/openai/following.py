@@ -26,7 +26,7 @@ RETRY_DELAY_MS = 1000
 
 
 class Followed(StreamingResponse):
-    """The answer that a call streams; the call ends with it, whoever leaves first.
+    """The answer that a call streams; the call ends with it, whichever side leaves first.
 
     A body that is left while it sends would end only when its generator is collected.
     """
@@ -74,7 +74,7 @@ async def _require(exchange: HttpExchange, permission: str) -> None:
     try:
         caller = await exchange.identify()
     except Unavailable:
-        # Whoever cannot be asked has said nothing against the key.
+        # Nothing was said against the key.
         return
     if not caller.may(permission) or caller.project_id != exchange.caller.project_id:
         raise PermissionDenied(f"This needs the permission {permission}.")

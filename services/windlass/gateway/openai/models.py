@@ -11,9 +11,10 @@ from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page, render_model
-from windlass.gateway.parameters import INT64, After, Body, ModelsLimit
+from windlass.gateway.parameters import After, Body, ModelsLimit
+from windlass.modelfiles.layout import MAX_FILE_BYTES, MAX_FILES, PATH_LENGTH
+from windlass.modelfiles.naming import ID_LENGTH
 
-MANIFEST_FILES = 10_000
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -30,16 +31,16 @@ _ONLY: dict[Kind | None, pb.ListModelsRequest] = {
 class ImportFile(Body):
     """One file that will be uploaded."""
 
-    path: Annotated[str, Field(min_length=1, max_length=1024)]
-    bytes: Annotated[int, Field(ge=0, le=INT64)]
+    path: Annotated[str, Field(min_length=1, max_length=PATH_LENGTH)]
+    bytes: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)]
     sha256: Annotated[str, Field(description="64 hexadecimal digits.")]
 
 
 class ImportModel(Body):
     """A base model to bring in: its public name and every file of it."""
 
-    id: Annotated[str, Field(min_length=1, max_length=256)]
-    files: Annotated[list[ImportFile], Field(min_length=1, max_length=MANIFEST_FILES)]
+    id: Annotated[str, Field(min_length=1, max_length=ID_LENGTH)]
+    files: Annotated[list[ImportFile], Field(min_length=1, max_length=MAX_FILES)]
     for_everyone: Annotated[bool, Field(alias="global")] = False
 
 
@@ -89,7 +90,7 @@ def models_router(app: App) -> APIRouter:
     # Names may have slashes; these come last, since they match everything below.
     @router.get("/{model:path}")
     async def retrieve_model(model: str) -> Json:
-        """One model."""
+        """Returns one model."""
         return render_model(await models.GetModel(pb.GetModelRequest(id=model)))
 
     @router.delete("/{model:path}")

@@ -7,18 +7,20 @@ from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1 import models_pb2_grpc as rpc
+from windlass.bounds import MAX_GRANTED_PROJECTS
 from windlass.core.app import App
+from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 
-Id = Annotated[str, Field(min_length=1, max_length=128)]
+Id = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_LENGTH)]
 Order = Literal["ascending", "descending"]
 
 
 class Projects(Body):
     """Projects that may use the model."""
 
-    project_ids: Annotated[list[Id], Field(min_length=1, max_length=100)]
+    project_ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_GRANTED_PROJECTS)]
 
 
 def permissions_router(app: App) -> APIRouter:
@@ -43,7 +45,7 @@ def permissions_router(app: App) -> APIRouter:
         after: After = "",
         limit: Limit = 0,
         order: Order = "descending",
-        project_id: Annotated[str, Query(max_length=128)] = "",
+        project_id: Annotated[str, Query(max_length=IDENTIFIER_LENGTH)] = "",
     ) -> Json:
         """Lists the projects that may use the model."""
         found = await models.ListGrants(

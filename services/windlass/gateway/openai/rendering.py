@@ -1,6 +1,6 @@
 """Messages of the contract as OpenAI's JSON."""
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -42,6 +42,9 @@ ENDED = (pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
 _METRICS = (
     "step", "train_loss", "train_mean_token_accuracy", "valid_loss",
     "valid_mean_token_accuracy", "full_valid_loss", "full_valid_mean_token_accuracy",
+    # Of methods that learn from rewards or preferences, by the names that events have.
+    "train_mean_reward", "valid_mean_reward", "full_valid_mean_reward",
+    "train_reward_accuracy", "valid_reward_accuracy",
 )  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def render_file(file: files_pb2.File) -> Json:
 
 
 def _provenance(file: files_pb2.File) -> Json | None:
-    """What the file was converted from, as its uploader said."""
+    """Returns what the file was converted from, as its uploader said."""
     if not file.HasField("provenance"):
         return None
     said = file.provenance
@@ -112,6 +115,7 @@ def render_model(model: models_pb2.Model) -> Json:
             "job_id": model.job_id or None,
             "is_checkpoint": model.is_checkpoint,
             "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
+            "warnings": list(model.warnings),
         },
     }
 
@@ -170,6 +174,8 @@ def _job_extra(job: pb.Job) -> Json:
             "step": progress.step,
             "total_steps": progress.total_steps,
             "tokens_per_second": progress.tokens_per_second,
+            "train_loss": _known(progress, "train_loss"),
+            "train_mean_reward": _known(progress, "train_mean_reward"),
             "phase": progress.phase or None,
             "trained_tokens": job.trained_tokens,
         },
@@ -179,6 +185,10 @@ def _job_extra(job: pb.Job) -> Json:
         "project_id": job.project_id,
         "evaluation": _evaluation(job.evaluation) if job.HasField("evaluation") else None,
     }
+
+
+def _known(progress: pb.Progress, field: Literal["train_loss", "train_mean_reward"]) -> Any:
+    return getattr(progress, field) if progress.HasField(field) else None
 
 
 def _evaluation(evaluation: pb.JobEvaluation) -> Json:

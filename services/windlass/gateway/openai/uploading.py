@@ -196,7 +196,7 @@ def _expiry(fields: dict[str, str]) -> int:
 
 
 def _provenance(fields: dict[str, str]) -> pb.Provenance | None:
-    """What a file was converted from; all of it is needed, or nothing."""
+    """Returns what a file was converted from; raises HttpError where only some of it is given."""
     if fields.keys().isdisjoint(PROVENANCE):
         return None
     said = pb.Provenance()

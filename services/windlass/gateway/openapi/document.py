@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from windlass.bounds import MAX_FILE_SECONDS, MIN_FILE_SECONDS
 from windlass.gateway.openapi import inference, jobs
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import PROVENANCE, TEXT, ref
@@ -34,7 +35,11 @@ _UPLOAD: Schema = {
     "properties": {
         "purpose": {"type": "string"},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": MIN_FILE_SECONDS,
+            "maximum": MAX_FILE_SECONDS,
+        },
         **{
             f"windlass[provenance][{name}]": schema
             for name, schema in PROVENANCE["properties"].items()

@@ -6,6 +6,7 @@ import msgspec
 
 from windlass.backends.torchtune.document import TorchTuneSettings
 from windlass.backends.trl.extra import TRLSettings
+from windlass.bounds import IDEMPOTENCY_KEY_LENGTH
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import ref
 from windlass.graders import Grader
@@ -67,7 +68,7 @@ def operation() -> dict[str, Any]:
                 "name": "idempotency-key",
                 "in": "header",
                 "required": False,
-                "schema": {"type": "string", "maxLength": 128},
+                "schema": {"type": "string", "maxLength": IDEMPOTENCY_KEY_LENGTH},
             },
         ],
         "requestBody": {

@@ -81,7 +81,15 @@ MODEL = obj(
         "object": kind("model"),
         "created": COUNT,
         "owned_by": TEXT,
-        "windlass": {"type": "object"},
+        "windlass": {
+            "type": "object",
+            "properties": {
+                "warnings": {
+                    **listed(TEXT),
+                    "description": "Sentences on what the model will not do.",
+                },
+            },
+        },
     }
 )
 QUEUE = obj({"name": nullable(TEXT), "position": nullable(COUNT), "reason": nullable(TEXT)})
@@ -128,6 +136,8 @@ JOB_EXTRA: Schema = {
                 "step": COUNT,
                 "total_steps": COUNT,
                 "tokens_per_second": NUMBER,
+                "train_loss": nullable(NUMBER),
+                "train_mean_reward": nullable(NUMBER),
                 "phase": nullable(TEXT),
                 "trained_tokens": COUNT,
             }
@@ -239,6 +249,7 @@ FETCH = obj(
         "bytes_done": COUNT,
         "bytes_total": nullable(COUNT),
         "retry_reason": nullable(TEXT),
+        "waits_for": nullable(TEXT),
         "error": nullable(obj({"code": TEXT, "message": TEXT})),
         "global": FLAG,
         "created_at": COUNT,

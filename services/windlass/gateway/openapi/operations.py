@@ -2,6 +2,7 @@
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2
+from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.sessions.v1 import sessions_pb2
 from windlass.api.users.v1 import users_pb2
@@ -17,6 +18,7 @@ _KEY = obj(
         "redacted_value": TEXT,
     }
 )
+_WEBHOOK = message(jobs_pb2.Webhook.DESCRIPTOR, "webhook_endpoint")
 _ASSIGNMENT = clusters_pb2.Assignment.DESCRIPTOR
 
 COMPONENTS: dict[str, Schema] = {
@@ -30,6 +32,7 @@ COMPONENTS: dict[str, Schema] = {
     "CheckpointPermission": shapes.PERMISSION,
     "ModelFetch": shapes.FETCH,
     "ModelImport": shapes.IMPORT,
+    "WebhookEndpoint": _WEBHOOK,
     "Runtime": shapes.RUNTIME,
     "Usage": shapes.USAGE,
     "Organization": message(users_pb2.Organization.DESCRIPTOR, "organization"),
@@ -41,6 +44,7 @@ COMPONENTS: dict[str, Schema] = {
     "Member": message(users_pb2.Member.DESCRIPTOR, "member", id=TEXT),
     "Secret": message(users_pb2.Secret.DESCRIPTOR, "secret", id=TEXT),
     "ApiKey": _KEY,
+    "AffectedApiKey": obj({**_KEY["properties"], "becomes": {"type": ["string", "null"]}}),
     "Quota": message(users_pb2.Quota.DESCRIPTOR, "quota", id=TEXT),
     "Me": message(users_pb2.WhoAmIResponse.DESCRIPTOR, "me"),
     "AuditEvent": message(rbac_pb2.AuditEvent.DESCRIPTOR, "audit_event"),
@@ -48,6 +52,7 @@ COMPONENTS: dict[str, Schema] = {
     "ClusterAccess": message(sessions_pb2.Access.DESCRIPTOR, "cluster.access"),
     "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
     "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
+    "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
 }
 
 _WITH_KEY = obj({**_CLUSTER["properties"], "registration_key": TEXT})
@@ -91,6 +96,19 @@ RESPONSES: dict[str, Schema] = {
     "delete_permission": deleted("checkpoint.permission"),
     "validate_grader": obj({"grader": {"type": "object"}}),
     "run_grader": _GRADE,
+    "create_webhook": obj({**_WEBHOOK["properties"], "signing_secret": TEXT}),
+    "list_webhooks": page("WebhookEndpoint"),
+    "retrieve_webhook": ref("WebhookEndpoint"),
+    "delete_webhook": deleted("webhook_endpoint.deleted"),
+    "test_webhook": obj(
+        {
+            "object": {"const": "webhook_endpoint.test"},
+            "webhook_endpoint_id": TEXT,
+            "event_type": TEXT,
+            "status_code": COUNT,
+            "success": {"const": True},
+        }
+    ),
     "list_runtimes": page("Runtime"),
     "who_am_i": ref("Me"),
     "create_organization": ref("Organization"),
@@ -103,7 +121,14 @@ RESPONSES: dict[str, Schema] = {
     "archive_project": ref("Project"),
     "put_member": ref("Member"),
     "list_members": page("Member"),
-    "remove_member": deleted("member"),
+    "remove_member": obj(
+        {
+            **deleted("member")["properties"],
+            "ended_keys": {"type": "array", "items": ref("ApiKey")},
+            "has_more": {"type": "boolean"},
+        }
+    ),
+    "list_affected_keys": page("AffectedApiKey"),
     "create_api_key": obj({**_KEY["properties"], "value": TEXT}),
     "list_api_keys": page("ApiKey"),
     "revoke_api_key": obj({**_KEY["properties"], "deleted": {"const": True}}),
@@ -132,6 +157,10 @@ RESPONSES: dict[str, Schema] = {
         "required": ["id", "object", "spec"],
     },
     "list_engines": page("Engine"),
+    "list_servings": page("Serving"),
+    "put_serving": ref("Serving"),
+    "retrieve_serving": ref("Serving"),
+    "delete_serving": deleted("serving"),
     "list_assignments": page("ClusterAssignment"),
     "list_assignments_of_cluster": page("ClusterAssignment"),
     "put_assignment": ref("ClusterAssignment"),

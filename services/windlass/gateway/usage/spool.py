@@ -6,9 +6,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.core import spool, telemetry
-from windlass.core.spool import MEMORY_ROWS, SEGMENT_BYTES
 
-__all__ = ["MEMORY_ROWS", "SEGMENT_BYTES", "UsageLine", "UsageSpool", "frame", "read_segment"]
 log = telemetry.logger("gateway.spool")
 
 
@@ -34,20 +32,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(UsageLine).decode
 
 
-class UsageSpool:
-    """Usage in a spool of the kernel's kind."""
+class UsageSpool(spool.Spool):
+    """A spool of usage."""
 
-    def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES):
-        self._lines = spool.Spool(folder, segment_bytes=segment_bytes)
-        self.arrived = self._lines.arrived
-        self.flush = self._lines.flush
-        self.seal = self._lines.seal
-        self.sealed = self._lines.sealed
-        self.age_seconds = self._lines.age_seconds
-
-    def append(self, line: UsageLine) -> None:
+    def record(self, line: UsageLine) -> None:
         """Writes one record."""
-        self._lines.append(_encode(line))
+        self.append(_encode(line))
 
 
 def frame(line: UsageLine) -> bytes:

@@ -14,10 +14,8 @@ from windlass.core.ids import new_id
 from windlass.jobs.domain.job import ArtifactKind, Checkpoint, Job
 from windlass.jobs.domain.reports import MAX_STEP
 from windlass.jobs.storage.tables import artifacts, checkpoints
+from windlass.modelfiles.layout import MAX_FILE_BYTES, MAX_FILES
 
-MAX_FILES = 1000
-# What S3 takes in one PUT.
-MAX_FILE_BYTES = 5 * 2**30
 PATH_LENGTH = 256
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=,-]{0,127}")
 

@@ -70,7 +70,9 @@ class AttemptStore:
             owed: tuple[Effect, ...] = ()
             if finish.outcome == "succeeded":
                 owed = await self._owed(locked)
-            change = finished(locked.job, finish, owed=owed, now=now, most=self._max_attempts)
+            change = finished(
+                locked.job, finish, owed=owed, now=now, max_attempts=self._max_attempts
+            )
             await locked.apply(change)
         reach("jobs.finished")
 

@@ -1,9 +1,11 @@
 """Admission of jobs: looks up files and models, makes the plan, checks quotas."""
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import grpc
 
@@ -29,12 +31,17 @@ from windlass.jobs.creation.starting import (
     Start,
     require_adapter,
     require_continuing,
+    require_known_type,
     start_of,
 )
 from windlass.jobs.domain.job import Companion, Job, Plan, Spec
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
-from windlass.jobs.scheduling.quota_admission import misfit, require_quota
+from windlass.jobs.scheduling.quota_admission import (
+    misfit,
+    require_libraries,
+    require_quota,
+)
 from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, require_runtime
 from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs_api.query import UnsentFiles
@@ -42,6 +49,7 @@ from windlass.jobs_api.request import CreateJob
 
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
+T = TypeVar("T")
 # What a caller's key must allow for a grader to ask models in its name.
 ASKING = "inference.invoke"
 
@@ -86,11 +94,12 @@ class JobAdmission:
 
         A training file that is not uploaded yet is judged by what is said of it.
         """
-        project_id = principal.require_project()
+        project_id, began = principal.require_project(), time.monotonic()
         # Nobody else may have looked for a while.
         await self._capacity.look()
-        runtime = self._runtime(project_id, asked)
+        runtime = await self._surely(lambda seen: _runtime(project_id, asked, seen), began)
         draft = await self._draft(asked)
+        requests.require_size(draft.spec)
         if runtime is not None and not draft.spec.document:
             require_method(runtime, draft.spec.method)
         await self._trackers.admit(project_id, asked.integrations or ())
@@ -104,6 +113,8 @@ class JobAdmission:
             judges=judges,
         )
         plan = make_plan(spec, inputs.examples or NOMINAL_EXAMPLES)
+        backend = get_backend(spec.backend)
+        await self._surely(lambda seen: require_known_type(start, backend, seen, project_id), began)
         companions = await self._companions(project_id, plan)
         spec = replace(spec, companions=start.companions + companions)
         job = Job(
@@ -115,15 +126,19 @@ class JobAdmission:
             created_at_ms=now,
             model_name=model_name(start.model, principal.organization_id, spec.suffix),
         )
-        planned, snapshot = replace(job, plan=plan), self._capacity.snapshot
-        require_quota(planned, snapshot)
-        return job, plan if inputs.examples else None, misfit(planned, snapshot)
+        planned = replace(job, plan=plan)
+        await self._surely(lambda seen: require_libraries(planned, seen), began)
+        await self._surely(lambda seen: require_quota(planned, seen), began)
+        warning = misfit(planned, self._capacity.snapshot)
+        return job, plan if inputs.examples else None, warning
 
-    def _runtime(self, project_id: str, asked: CreateJob) -> OfferedRuntime | None:
-        name = asked.windlass.runtime if asked.windlass else None
-        if not name:
-            return None
-        return require_runtime(self._capacity.snapshot or ClusterSnapshot(), project_id, name)
+    async def _surely(self, check: Callable[[ClusterSnapshot | None], T], since: float) -> T:
+        """Refuses only by clusters looked at after the request came: one may have joined since."""
+        try:
+            return check(self._capacity.snapshot)
+        except AppError:
+            await self._capacity.look(since)
+            return check(self._capacity.snapshot)
 
     async def _draft(self, asked: CreateJob) -> Draft:
         draft = partial(
@@ -142,12 +157,15 @@ class JobAdmission:
     async def _look(
         self, project_id: str, draft: Spec, unsent: UnsentFiles
     ) -> tuple[Start, Inspected]:
+        refusal: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 start = group.create_task(self._start(project_id, draft.model))
                 inputs = group.create_task(self._files.look(project_id, draft, unsent))
         except* AppError as errors:
-            raise errors.exceptions[0] from None
+            refusal = errors.exceptions[0]
+        if refusal is not None:
+            raise refusal
         return start.result(), inputs.result()
 
     async def _start(self, project_id: str, name: str) -> Start:
@@ -182,8 +200,8 @@ class JobAdmission:
         if asked and not self._asks_models:
             at = next(at for at, _ in asked.values())
             raise InvalidArgument(
-                f"{at}: models cannot grade jobs here, since the jobs service of this "
-                "installation knows of no gateway (peers.gateway).",
+                f"{at} cannot ask a model here, since the jobs service does not know the gateway. "
+                "Use graders without models, or have an operator set peers.gateway.",
                 param=at,
             )
         if asked and not principal.may(ASKING):
@@ -216,6 +234,15 @@ class JobAdmission:
         return found
 
 
+def _runtime(
+    project_id: str, asked: CreateJob, snapshot: ClusterSnapshot | None
+) -> OfferedRuntime | None:
+    name = asked.windlass.runtime if asked.windlass else None
+    if not name:
+        return None
+    return require_runtime(snapshot or ClusterSnapshot(), project_id, name)
+
+
 def make_plan(spec: Spec, examples: int) -> Plan:
     """The backend's configuration for a spec; raises InvalidArgument that names the field."""
     backend = _backend(spec, examples)
@@ -226,6 +253,7 @@ def make_plan(spec: Spec, examples: int) -> Plan:
         config=backend.to_document(),
         num_nodes=backend.num_nodes or 1,
         companions=dict(backend.companions),
+        libraries=dict(backend.libraries),
         hyperparameters={}
         if spec.document
         else backend.numbers(

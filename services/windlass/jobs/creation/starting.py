@@ -1,4 +1,4 @@
-"""What a job's training begins with: complete weights, and the adapter that it continues."""
+"""Start of a job's training: complete weights, and the adapter that it continues."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +10,11 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.objects import ObjectStore
 from windlass.jobs.creation.document_jobs import AT
 from windlass.jobs.domain.job import Companion, Spec
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 
 _CONFIG = "adapter_config.json"
 _MAX_BYTES = 2**20
+_OURS = "windlass.backends."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,27 @@ async def _shape(name: str, found: models_pb2.ResolvedModel, objects: ObjectStor
             reason="model_not_tunable",
             param="model",
         ) from error
+
+
+def require_known_type(
+    start: Start, backend: type[LLMBackend], snapshot: ClusterSnapshot | None, project_id: str
+) -> None:
+    """Raises InvalidArgument for weights of a type that no trainer of the project can load.
+
+    A backend of another package may load it, and an image of a cluster, which may also be away.
+    """
+    # That nothing of this release loads it is all that a model is warned of.
+    if not start.weights.warnings or not backend.__module__.startswith(_OURS):
+        return
+    if snapshot is None or snapshot.lacks_one_of(project_id):
+        return
+    offering = [one for one in snapshot.visible(project_id) if backend.name in one.backends]
+    if offering and all(cluster.is_machine for cluster in offering):
+        raise InvalidArgument(
+            f"{start.name!r} cannot be trained here. {' '.join(start.weights.warnings)}",
+            reason="unknown_model_type",
+            param="model",
+        )
 
 
 def require_continuing(backend: type[LLMBackend], spec: Spec) -> None:

@@ -161,6 +161,8 @@ class Plan:
     num_nodes: int = 1
     # Public names of the other models that it needs, by role.
     companions: dict[str, str] = field(default_factory=dict)
+    # Packages that it needs beside its framework's, each with the setting that needs it.
+    libraries: dict[str, str] = field(default_factory=dict)
     # OpenAI's, with no "auto" left; empty for a configuration that came whole.
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
@@ -206,6 +208,9 @@ class Progress:
     since_ms: int = 0
     # What the attempt's runner is doing, one of `reports.PHASES`; empty before it reports.
     phase: str = ""
+    # As measured last, by any attempt.
+    train_loss: float | None = None
+    train_mean_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +286,11 @@ class Job:
         """The number of nodes that an attempt takes."""
         return 1 if self.plan is None else max(1, self.plan.num_nodes)
 
+    @property
+    def libraries(self) -> dict[str, str]:
+        """The packages that its plan needs beside its framework's."""
+        return {} if self.plan is None else self.plan.libraries
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
@@ -314,7 +324,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Something owed to another service; unique by job, attempt, step and kind."""
+    """A call owed to another service; unique by job, attempt, step and kind."""
 
     kind: EffectKind
     attempt: int

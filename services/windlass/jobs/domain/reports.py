@@ -19,8 +19,8 @@ MAX_STEP = 2**40
 MAX_TOKENS = 2**44
 
 # What a runner does, in this order: it gets its inputs, starts the trainer, trains, evaluates if
-# asked to, and uploads.
-PHASES = ("preparing", "starting", "training", "evaluating", "uploading")
+# asked to, writes other forms of the model if asked to, and uploads.
+PHASES = ("preparing", "starting", "training", "evaluating", "exporting", "uploading")
 
 _MEASURES = (
     ("train_mean_reward", "training reward"),
@@ -124,14 +124,17 @@ def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:
     since_step, since_ms = before.since_step, before.since_ms
     if not since_ms:
         since_step, since_ms = metrics.step, at_ms
-    speed = metrics.values.get("tokens_per_second", before.tokens_per_second)
+    values = metrics.values
+    speed = _latest(values, "tokens_per_second", before.tokens_per_second)
     progress = Progress(
         step=metrics.step,
         total_steps=metrics.total_steps or before.total_steps,
-        tokens_per_second=_number(speed) or 0.0,
+        tokens_per_second=speed or 0.0,
         since_step=since_step,
         since_ms=since_ms,
         phase="training",
+        train_loss=_latest(values, "train_loss", before.train_loss),
+        train_mean_reward=_latest(values, "train_mean_reward", before.train_mean_reward),
     )
     return replace(
         job,
@@ -139,6 +142,10 @@ def _advance(job: Job, metrics: StepMetrics, at_ms: int) -> Job:
         trained_tokens=max(job.trained_tokens, metrics.trained_tokens),
         estimated_finish_at_ms=_estimate(progress, at_ms) or job.estimated_finish_at_ms,
     )
+
+
+def _latest(values: Mapping[str, float], name: str, before: float | None) -> float | None:
+    return _number(values[name]) if name in values else before
 
 
 def _estimate(progress: Progress, at_ms: int) -> int:

@@ -26,7 +26,6 @@ from windlass.jobs.domain.job import (
     Level,
     NewEvent,
     Plan,
-    Progress,
     ProjectPlacement,
     Queue,
 )
@@ -50,6 +49,8 @@ UNFORESEEN = frozenset(
 SENT = "Sent to the cluster, which has not accepted it yet"
 # Others come first there, which is how a queue works: not counted against the job.
 UNCOUNTED_REASONS = frozenset({"Preempted"})
+# Of a failure, as the reason that a job waits: events have it whole.
+REASON_LENGTH = 300
 RETRY_DELAY_MS = 500
 MAX_RETRY_DELAY_MS = 60_000
 
@@ -166,7 +167,7 @@ def placed(job: Job, cluster_id: str, place: ProjectPlacement | None = None) -> 
     """Begins a new attempt on the chosen cluster."""
     if job.state is not JobState.QUEUED or job.cluster_id:
         return Change(job=job)
-    progress = Progress(step=job.progress.step, total_steps=job.progress.total_steps)
+    progress = replace(job.progress, tokens_per_second=0.0, since_step=0, since_ms=0, phase="")
     after = _move(
         job,
         JobState.STARTING,
@@ -206,7 +207,9 @@ def running(job: Job, now: int) -> Change:
     return _change(job, after, _say(now, message))
 
 
-def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, most: int) -> Change:
+def finished(
+    job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, max_attempts: int
+) -> Change:
     """The runner's last word on its attempt. `owed` is what its artifacts become."""
     if job.finished_attempt == job.attempt or not job.held:
         return Change(job=job)
@@ -215,14 +218,16 @@ def finished(job: Job, finish: Finish, *, owed: tuple[Effect, ...], now: int, mo
     if job.state is JobState.CANCELLING:
         return stopped(job, now)
     if finish.outcome == "stopped":
-        # Who was stopped knows not why: where nobody here asked for it, the cluster tells.
+        # A stopped runner does not know the reason: if nobody asked for it here, the cluster says.
         return stopped(job, now) if job.state is JobState.PAUSING else Change(job=job)
     if finish.outcome == "succeeded":
         after = _move(job, JobState.FINALIZING, queue=Queue(), estimated_finish_at_ms=0)
         return _change(job, after, effects=owed)
     failure = finish.failure or JobFailure(code="internal_error", message="The training failed.")
     if failure.code in RETRY_REASONS:
-        return died(job, reason=failure.code, message=failure.message, now=now, most=most)
+        return died(
+            job, reason=failure.code, message=failure.message, now=now, max_attempts=max_attempts
+        )
     return failed(job, _of_attempt(job, failure), now)
 
 
@@ -242,7 +247,9 @@ def stopped(job: Job, now: int) -> Change:
         return cancelled(job, now)
     if job.state is JobState.PAUSING:
         return _paused(job, now)
-    after = _move(job, JobState.QUEUED, cluster_id="", queue=Queue(reason="Interrupted"))
+    after = _move(
+        job, JobState.QUEUED, cluster_id="", queue=Queue(reason="The last attempt was interrupted")
+    )
     after = replace(after, not_before_ms=now + RETRY_DELAY_MS, estimated_finish_at_ms=0)
     return _change(job, after, _say(now, "The job was interrupted and will continue", Level.WARN))
 
@@ -259,7 +266,7 @@ def exited(job: Job, deadline_ms: int) -> Change:
     return Change(job=replace(job, deadline_ms=deadline_ms))
 
 
-def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
+def died(job: Job, *, reason: str, message: str, now: int, max_attempts: int) -> Change:
     """The attempt ended by itself without a word: again where the place was at fault."""
     if not job.held:
         return Change(job=job)
@@ -267,14 +274,16 @@ def died(job: Job, *, reason: str, message: str, now: int, most: int) -> Change:
         return stopped(job, now)
     said = message or f"The training process ended: {reason or 'no reason was given'}."
     failures = job.failures + (reason not in UNCOUNTED_REASONS)
-    if reason not in RETRY_REASONS or failures >= most:
+    if reason not in RETRY_REASONS or failures >= max_attempts:
         if failures > 1 and reason in RETRY_REASONS:
             said = f"{said} The job was tried {failures} times."
         failure = JobFailure(code=error_code(reason), message=said)
         return failed(job, _of_attempt(job, failure), now)
     pause = doubled(RETRY_DELAY_MS, failures, longest=MAX_RETRY_DELAY_MS)
     after = _move(job, JobState.QUEUED, cluster_id="", failures=failures, not_before_ms=now + pause)
-    after = replace(after, queue=Queue(reason=reason), estimated_finish_at_ms=0)
+    why = " ".join(said.split()).rstrip(".")[:REASON_LENGTH]
+    queue = Queue(reason=f"The last attempt ended: {why}")
+    after = replace(after, queue=queue, estimated_finish_at_ms=0)
     return _change(job, after, _say(now, f"{said} The job will be tried again", Level.WARN))
 
 
@@ -283,17 +292,21 @@ def error_code(reason: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason).lower() or "training_failed"
 
 
-def agent_lost(job: Job, *, now: int, most: int) -> Change:
+def agent_lost(job: Job, *, now: int, max_attempts: int) -> Change:
     """The cluster has been silent for too long; whatever still runs there is fenced off."""
     return died(
-        job, reason="AgentLost", message="The cluster is not responding.", now=now, most=most
+        job,
+        reason="AgentLost",
+        message="The cluster is not responding.",
+        now=now,
+        max_attempts=max_attempts,
     )
 
 
 def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
-    """Somebody wants the job to end; raises FailedPrecondition once it has ended otherwise.
+    """Begins the end of a job; raises FailedPrecondition once it has ended otherwise.
 
-    What is about to end stays.
+    A job that is about to end stays as it is.
     """
     if job.state in (JobState.VALIDATING, JobState.QUEUED, JobState.PAUSED):
         return cancelled(job, now)
@@ -310,7 +323,7 @@ def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
 
 
 def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
-    """Somebody wants the resources back; raises FailedPrecondition once it is too late."""
+    """Begins to give a job's resources back; raises FailedPrecondition once it is too late."""
     if job.state in (JobState.PAUSED, JobState.PAUSING):
         return Change(job=job)
     if job.state in (JobState.VALIDATING, JobState.QUEUED):
@@ -324,7 +337,7 @@ def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
 
 
 def resume_requested(job: Job, now: int) -> Change:
-    """Somebody wants it to go on; raises FailedPrecondition unless it is paused or goes on."""
+    """Lets a paused job go on; raises FailedPrecondition unless it is paused or goes on."""
     if job.state is JobState.PAUSED:
         state = JobState.QUEUED if job.plan is not None else JobState.VALIDATING
         return _change(job, _move(job, state, not_before_ms=0), _say(now, "The job was resumed"))
@@ -366,17 +379,24 @@ def merged(job: Job, name: str, now: int) -> Change:
     return Change(job=job, events=(_say(now, f"Merged model created: {name}"),))
 
 
+def delayed(job: Job, reason: str) -> Change:
+    """Records why a finalizing job cannot end yet; it is tried again."""
+    if job.state is not JobState.FINALIZING:
+        return Change(job=job)
+    return Change(job=replace(job, queue=Queue(reason=reason)))
+
+
 def settled(job: Job, now: int) -> Change:
     """All effects are delivered, so a finalizing job has succeeded."""
     if job.state is not JobState.FINALIZING:
         return Change(job=job)
-    after = _move(job, JobState.SUCCEEDED, finished_at_ms=now)
+    after = _move(job, JobState.SUCCEEDED, queue=Queue(), finished_at_ms=now)
     return _change(job, after, _say(now, "The job has successfully completed"))
 
 
-def overdue(job: Job, now: int, *, most: int) -> Change:
+def overdue(job: Job, now: int, *, max_attempts: int) -> Change:
     """Settles an overdue wait: a stop counts as done, an attempt without end as lost."""
     if not job.held or not job.deadline_ms or now < job.deadline_ms:
         return Change(job=job)
     message = "The training process ended without a result."
-    return died(job, reason="RunnerLost", message=message, now=now, most=most)
+    return died(job, reason="RunnerLost", message=message, now=now, max_attempts=max_attempts)

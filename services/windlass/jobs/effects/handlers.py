@@ -189,7 +189,7 @@ class EffectHandlers:
             failure = JobFailure(code="model_registration_failed", message=error.message)
             return transitions.failed(job, failure, now)
         if owed.kind is EffectKind.WORKLOAD and error.reason == "cluster_not_found":
-            return transitions.agent_lost(job, now=now, most=self._max_attempts)
+            return transitions.agent_lost(job, now=now, max_attempts=self._max_attempts)
         if owed.kind in CLOSING_KINDS:
             text = f"{owed.kind.replace('_', ' ').capitalize()} was refused: {error.message}"
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)

@@ -59,7 +59,7 @@ class LivenessSweeper:
         self._missing: dict[str, float] = {}
 
     async def look(self, live: frozenset[str]) -> bool:
-        """One round, given who is live; whether there may be more to do."""
+        """Runs one round, given who is live; returns True if there may be more to do."""
         placed = await self._placed()
         now = self._clock()
         self._missing = {
@@ -87,7 +87,7 @@ class LivenessSweeper:
         def decide(job: Job) -> Change:
             if job.cluster_id not in clusters:
                 return Change(job=job)
-            return transitions.agent_lost(job, now=now_ms(), most=self._max_attempts)
+            return transitions.agent_lost(job, now=now_ms(), max_attempts=self._max_attempts)
 
         for job_id in ids:
             await self._store.change(job_id, decide)
@@ -97,7 +97,8 @@ class LivenessSweeper:
         waited = jobs.c.deadline_ms.between(1, now_ms())
         for job_id in await self._ids(waited, jobs.c.state != int(JobState.FINALIZING)):
             await self._store.change(
-                job_id, lambda job: transitions.overdue(job, now_ms(), most=self._max_attempts)
+                job_id,
+                lambda job: transitions.overdue(job, now_ms(), max_attempts=self._max_attempts),
             )
 
     async def _ids(self, *where: sa.ColumnElement[bool]) -> Sequence[str]:

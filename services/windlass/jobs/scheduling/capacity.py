@@ -23,36 +23,44 @@ TRAINED_WINDOW_MS = 86_400_000
 
 
 class Capacity:
-    """The snapshot and the load, at most a second old when looked at: placing must not wait."""
+    """The snapshot and the load, at most a second old when looked at: placing must not wait, but
+    what refuses a job is looked at after the job was asked for.
+    """
 
     def __init__(
         self, database: Database, clusters: clusters_pb2_grpc.ClustersInternalServiceAsyncStub
     ):
         self._database = database
         self._clusters = clusters
-        self._until = 0.0
+        self._until = self._looked = 0.0
         self._trained_until = 0.0
         self._looking = asyncio.Lock()
         # None before the first look.
         self.snapshot: ClusterSnapshot | None = None
         self.load = Load()
 
-    async def look(self) -> bool:
-        """Looks again if the last look is too old; whether it did. Many wait for one look."""
-        if time.monotonic() < self._until:
+    async def look(self, since: float = 0.0) -> bool:
+        """Looks again if the last look is too old, or began before `since` (monotonic seconds);
+        returns whether it did. Many wait for one look.
+        """
+        if self._is_recent(since):
             return False
         async with self._looking:
-            return await self._look_again()
+            return await self._look_again(since)
 
-    async def _look_again(self) -> bool:
-        if time.monotonic() < self._until:
+    def _is_recent(self, since: float) -> bool:
+        return time.monotonic() < self._until and self._looked >= since
+
+    async def _look_again(self, since: float) -> bool:
+        if self._is_recent(since):
             return False
+        began = time.monotonic()
         parts = self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest())
         answer = await whole(parts, clusters_pb2.ListCapacityResponse())
         self.load = await self._weigh()
         self.snapshot = snapshot_of(answer)
         seconds = LOOK_SECONDS if self.snapshot.clusters else NONE_SECONDS
-        self._until = time.monotonic() + seconds
+        self._looked, self._until = began, time.monotonic() + seconds
         return True
 
     async def _weigh(self) -> Load:

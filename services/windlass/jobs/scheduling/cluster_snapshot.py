@@ -41,7 +41,7 @@ def spelled(kind: str, amount: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorQuota:
-    """Of one resource in one flavor: what the queue could ever hold, and what of it is free."""
+    """Quota of one resource in one flavor: what the queue could ever hold, and what is free."""
 
     resource: str
     attainable: int
@@ -102,6 +102,8 @@ class SchedulableCluster:
     # Of that, what engines hold.
     held: Amounts = field(default_factory=dict)
     backends: frozenset[str] = frozenset()
+    # Packages that some configurations need, where its jobs run.
+    libraries: frozenset[str] = frozenset()
     # By project.
     assigned: Mapping[str, Assigned] = field(default_factory=dict)
     queues: Mapping[str, ClusterQueueState] = field(default_factory=dict)
@@ -136,6 +138,11 @@ class ClusterSnapshot:
         return [
             cluster for cluster in self.clusters if cluster.shared or project_id in cluster.assigned
         ]
+
+    def lacks_one_of(self, project_id: str) -> bool:
+        """Returns True if a cluster that the project may use does not answer."""
+        live = {cluster.id for cluster in self.visible(project_id)}
+        return self.shared_away or not self.assignments.get(project_id, frozenset()) <= live
 
     @property
     def backends(self) -> list[str]:
@@ -191,6 +198,7 @@ def _cluster(
         memory_bytes=cluster.capacity.memory_bytes,
         held=in_kinds(held.gpus, held.cpus, held.memory_bytes),
         backends=frozenset(cluster.capacity.backends),
+        libraries=frozenset(cluster.capacity.libraries),
         assigned=assigned,
         queues=queues,
     )

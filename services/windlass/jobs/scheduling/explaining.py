@@ -25,6 +25,7 @@ _PHASES = {
     "preparing": "is getting its model and files",
     "starting": "is starting its trainer",
     "evaluating": "is evaluating its model",
+    "exporting": "is writing other forms of its model",
     "uploading": "is uploading its model",
 }
 
@@ -78,9 +79,9 @@ def foreseen(job: Job, snapshot: ClusterSnapshot | None, load: Load) -> Decided:
 
 
 def summary(job: Job, decided: Decided, now: int) -> str:
-    """One sentence."""
+    """Returns the explanation as one sentence."""
     if job.state in _PLAIN:
-        return _PLAIN[job.state]
+        return f"{_PLAIN[job.state]} {job.queue.reason}".rstrip(" .") + "."
     if job.failure is not None:
         return f"It failed: {job.failure.message}"
     if not job.cluster_id:
@@ -103,7 +104,7 @@ def _unplaced(job: Job, decided: Decided, now: int) -> str:
     if best is not None and best.fits:
         if job.not_before_ms > now and job.attempt:
             seconds = -(-(job.not_before_ms - now) // 1000)
-            return f"Its last attempt ended ({job.queue.reason}); the next begins in {seconds} s."
+            return f"{job.queue.reason}; the next begins in {seconds} s."
         return f"It is about to be placed in cluster {best.cluster_name}."
     return f"It waits. {job.queue.reason or decided.reason or UNFIT}."
 

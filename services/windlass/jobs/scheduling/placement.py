@@ -36,7 +36,7 @@ class JobPlacer:
     def __init__(
         self, database: Database, wake: Wake, workloads: Outbox, quotas: Quotas | None = None
     ):
-        """Without `quotas`, those of a new installation."""
+        """`quotas` None: those of a new installation."""
         self._database = database
         self._wake = wake
         self._workloads = workloads

@@ -1,4 +1,4 @@
-"""Refusing at once what no cluster of a project can ever hold. Pure."""
+"""Refusing at once what no cluster of a project can ever hold or run. Pure."""
 
 from windlass.core.errors import InvalidArgument
 from windlass.jobs.domain.job import Job
@@ -28,10 +28,24 @@ def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:
         )
 
 
+def require_libraries(job: Job, snapshot: ClusterSnapshot | None) -> None:
+    """Raises InvalidArgument `library_not_installed` for a setting that needs a package which no
+    cluster of the project has. As for quotas, every cluster lives.
+    """
+    if snapshot is None or _is_one_away(job, snapshot):
+        return
+    if (found := _missing(job, snapshot)) is not None:
+        setting, message = found
+        param = "windlass.document" if job.spec.document else f"windlass.config.{setting}"
+        raise InvalidArgument(message, reason="library_not_installed", param=param)
+
+
 def misfit(job: Job, snapshot: ClusterSnapshot | None) -> str:
     """Returns why no live cluster of the project could hold the job if it were empty; empty if
     one could, or may, or if there is none.
     """
+    if snapshot is not None and (missing := _missing(job, snapshot)) is not None:
+        return missing[1]
     visible = snapshot.visible(job.project_id) if snapshot else []
     hindrances = [_never(job, cluster) for cluster in visible]
     if not visible or not all(hindrances):
@@ -44,6 +58,18 @@ def misfit(job: Job, snapshot: ClusterSnapshot | None) -> str:
     return f"{said} for {what}. " + " ".join(
         f"Cluster {one.name}: {why}." for one, why in zip(visible, hindrances, strict=True)
     )
+
+
+def _missing(job: Job, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
+    """A setting of the job whose package no live cluster with its backend has, and a sentence."""
+    clusters = [one for one in snapshot.visible(job.project_id) if job.spec.backend in one.backends]
+    for library, setting in job.libraries.items():
+        if clusters and not any(library in one.libraries for one in clusters):
+            return setting, (
+                f"{setting} needs {library}, which is installed on no cluster of the project. "
+                "Leave the setting out, or ask an operator to install it where jobs run."
+            )
+    return None
 
 
 def _is_one_away(job: Job, snapshot: ClusterSnapshot) -> bool:

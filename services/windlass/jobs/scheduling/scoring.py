@@ -62,7 +62,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Waiting:
-    """Our jobs in a queue that do not count as used there yet, and what they ask for."""
+    """Jobs of ours in a queue that do not count as used there yet, and what they ask for."""
 
     count: int = 0
     amounts: Counter[str] = field(default_factory=Counter)
@@ -114,6 +114,9 @@ def _hindrance(job: Job, cluster: SchedulableCluster) -> str:
     """
     if job.spec.backend not in cluster.backends:
         return f"It does not have the backend {job.spec.backend}"
+    for library, setting in job.libraries.items():
+        if library not in cluster.libraries:
+            return f"It does not have {library}, which {setting} needs"
     if cluster.is_machine:
         lacking = lacks(job, cluster)
         return f"It has {lacking}" if lacking else ""

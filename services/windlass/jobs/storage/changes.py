@@ -1,4 +1,6 @@
-"""Storage of transitions: jobs, events and effects, in one statement for any number."""
+"""Storage of transitions: jobs, events, effects and deliveries to webhooks, in one statement for
+any number.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.jobs.domain.job import Change, Job
+from windlass.jobs.domain.webhooks import event_type
 from windlass.jobs.storage.rows import (
     EVENT_COLUMNS,
     MUTABLE_COLUMNS,
@@ -17,9 +20,10 @@ from windlass.jobs.storage.rows import (
     mutable_values,
     recordset,
 )
-from windlass.jobs.storage.tables import events, jobs, outbox
+from windlass.jobs.storage.tables import deliveries, events, jobs, outbox, webhooks
 
 _EFFECT_COLUMNS = ("job_id", "kind", "attempt", "step", "payload")
+_END_COLUMNS = ("project_id", "job_id", "event_type", "ended_at_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,29 @@ def _statement() -> sa.Select[Any]:
         .returning(outbox)
         .cte("owed")
     )
-    return sa.select(owed).add_cte(moved, told)
+    return sa.select(owed).add_cte(moved, told, _announced())
+
+
+def _announced() -> sa.CTE:
+    """Inserts a delivery for each job that ended and each webhook that wants to hear of it."""
+    ends = recordset("ends", deliveries, _END_COLUMNS)
+    wanted = sa.and_(
+        webhooks.c.project_id == ends.c.project_id,
+        ends.c.event_type == sa.any_(webhooks.c.event_types),
+    )
+    values = [webhooks.c.id, *(ends.c[name] for name in _END_COLUMNS), ends.c.ended_at_ms]
+    return (
+        insert(deliveries)
+        .from_select(
+            ("webhook_id", *_END_COLUMNS, "not_before_ms"),
+            sa.select(*values).select_from(ends.join(webhooks, wanted)),
+        )
+        .cte("announced")
+    )
 
 
 def _in_order(rows: sa.FromClause) -> Iterator[sa.ColumnElement[Any]]:
-    """The columns of new events, none earlier than the event before it, whoever's clock it had."""
+    """The columns of new events, none earlier than the event before it, by whatever clock."""
     before = (
         sa.select(events.c.at_ms)
         .where(events.c.job_id == rows.c.job_id)
@@ -108,6 +130,16 @@ async def apply(
             for row in event_values(job, before.revision + 1, change.events)
         ],
         "effects": effects,
+        "ends": [
+            {
+                "project_id": job.project_id,
+                "job_id": job.id,
+                "event_type": event_type(job.state),
+                "ended_at_ms": job.finished_at_ms,
+            }
+            for job, (before, _) in zip(after, changes, strict=True)
+            if job.ended and not before.ended
+        ],
         "held_by": lease,
         "held_seconds": lease_seconds,
     }

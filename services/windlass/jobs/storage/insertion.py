@@ -25,7 +25,7 @@ from windlass.jobs.storage.tables import events, jobs
 
 
 def _statement() -> sa.Select[Any]:
-    """One round trip: jobs whose request is new, and their first events."""
+    """Inserts jobs whose request is new, and their first events, in one round trip."""
     job_rows = recordset("jobs", jobs, NEW_COLUMNS)
     event_rows = recordset("events", events, EVENT_COLUMNS)
     created = (

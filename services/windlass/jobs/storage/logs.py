@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
+from windlass.core.db.paging import STREAM_PAGE_BYTES
 from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectNotFound, ObjectStore
@@ -130,9 +131,11 @@ class LogStore:
     async def _chunks(self, row: Any, position: int) -> AsyncIterator[Chunk]:
         start = max(0, position - row.position)
         try:
-            async for data in self._objects.get(row.object_key, start=start):
-                yield Chunk(row.position + start, data)
-                start += len(data)
+            async for read in self._objects.get(row.object_key, start=start):
+                for first in range(0, len(read), STREAM_PAGE_BYTES):
+                    data = read[first : first + STREAM_PAGE_BYTES]
+                    yield Chunk(row.position + start, data)
+                    start += len(data)
         except ObjectNotFound:
             # Gone by the operator's own hand; the rest of the log is still worth reading.
             return

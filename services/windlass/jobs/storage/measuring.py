@@ -1,4 +1,4 @@
-"""What operators see of jobs and of what is owed on their behalf."""
+"""Metrics of jobs and of what is owed on their behalf, for operators."""
 
 from collections.abc import Iterable
 
@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.jobs.domain.job import TERMINAL, Job, JobState
+from windlass.jobs.storage.due_deliveries import due_deliveries
 from windlass.jobs.storage.tables import jobs, outbox
 from windlass.metrics import jobs as metrics
 from windlass.metrics.outbox import AGE_SECONDS
@@ -36,6 +37,9 @@ class JobCounts:
         async with self._database.autocommit() as connection:
             found = {row[0]: row for row in await connection.execute(BY_STATE)}
             owed = (await connection.execute(OLDEST_OWED)).scalar_one_or_none()
+            due = due_deliveries(1).subquery()
+            first_due = sa.select(sa.func.min(due.c.not_before_ms))
+            due_at_ms = (await connection.execute(first_due)).scalar_one()
         for state in set(JobState) - TERMINAL:
             many = found[state].many if state in found else 0
             metrics.JOBS.labels(state.name.lower()).set(many)
@@ -43,6 +47,8 @@ class JobCounts:
         age_ms = now_ms() - queued[2] if queued else 0
         metrics.OLDEST_QUEUED_SECONDS.set(max(0, age_ms) / 1000)
         AGE_SECONDS.labels("jobs").set(max(0.0, float(owed or 0)))
+        due_ms = now_ms() - due_at_ms if due_at_ms is not None else 0
+        AGE_SECONDS.labels("webhooks").set(max(0, due_ms) / 1000)
 
 
 def observe(changed: Iterable[tuple[Job, Job]]) -> None:

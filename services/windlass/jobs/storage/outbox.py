@@ -24,7 +24,7 @@ from windlass.core.errors import (
 from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectStoreError
 from windlass.jobs.domain.job import CLOSING_KINDS, Change, EffectKind, Job
-from windlass.jobs.domain.transitions import settled
+from windlass.jobs.domain.transitions import delayed, settled
 from windlass.jobs.storage.store import JobStore
 from windlass.jobs.storage.tables import outbox
 
@@ -36,6 +36,13 @@ RETRY_DELAY_MS = 100
 MAX_RETRY_DELAY_MS = 30_000
 # Asking again with the same words cannot help.
 REFUSALS = (InvalidArgument, NotFound, FailedPrecondition, AlreadyExists)
+# What a job's end waits for.
+_REGISTERED = {
+    EffectKind.REGISTER_CHECKPOINT: "a checkpoint",
+    EffectKind.REGISTER_MODEL: "the model",
+    EffectKind.REGISTER_MERGED: "the merged model",
+    EffectKind.REGISTER_RESULT: "the result files",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,14 @@ class Outbox:
                 .where(outbox.c.id == row.id, held(outbox, token))
                 .values(not_before_ms=now_ms() + pause, tries=outbox.c.tries + 1, **released())
             )
+        # What passes at once is no news. Why it failed names machines, and is in the log.
+        if row.kind in _REGISTERED and row.tries:
+            reason = (
+                f"Registering {_REGISTERED[row.kind]} failed {row.tries + 1} times, since a "
+                f"service does not answer; the next try follows in {max(1, pause // 1000)} s"
+            )
+            async with self._store.locked(row.job_id) as locked:
+                await locked.apply(delayed(locked.job, reason))
 
     async def _finish(self, row: Owed, token: str, decide: Decision) -> None:
         """Marks a row done together with what it makes of its job; nothing if it was not ours."""

@@ -26,6 +26,7 @@ WAKE_VALIDATING = "jobs"
 WAKE_PLACEMENT = "jobs:placement"
 WAKE_WORKLOADS = "jobs:workloads"
 WAKE_OUTBOX = "jobs:outbox"
+WAKE_WEBHOOKS = "jobs:webhooks"
 
 # Made once: building a statement costs as much as running one of these.
 _GET = jobs.select().where(
@@ -61,7 +62,7 @@ class JobStore:
     """Jobs of every project."""
 
     def __init__(self, database: Database, wake: Wake, quotas: Quotas | None = None):
-        """Without `quotas`, those of a new installation."""
+        """`quotas` None: those of a new installation."""
         self._database = database
         self._wake = wake
         self._creator = JobCreator(database, quotas or Quotas(Settings().quotas))
@@ -148,7 +149,7 @@ class JobStore:
 
     @asynccontextmanager
     async def locked(self, job_id: str, *, project_id: str | None = None) -> AsyncIterator[Locked]:
-        """One transaction that holds the job's row; wakes whom it concerns after the commit."""
+        """Begins a transaction that holds the job's row; wakes listeners after the commit."""
         async with self._database.begin() as connection:
             row = (await connection.execute(_LOCK, {"job_id": job_id})).first()
             if row is None or project_id not in (None, row.project_id):
@@ -169,6 +170,8 @@ class JobStore:
             self._wake.touch(WAKE_OUTBOX)
         if changes:
             self._wake_owner(job)
+        if job.ended:
+            self._wake.touch(WAKE_WEBHOOKS)
 
     def _wake_owner(self, job: Job) -> None:
         if job.state is JobState.VALIDATING:

@@ -188,6 +188,36 @@ outbox = sa.Table(
     sa.Index("ix_jobs_outbox_open", "id", postgresql_where=sa.text("NOT done")),
 )
 
+webhooks = sa.Table(
+    "jobs_webhooks",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("event_types", ARRAY(sa.Text), nullable=False),
+    sa.Column("secret", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_jobs_webhooks_list", "project_id", "created_at", "id"),
+)
+
+# An outbox of its own: what tenants' receivers leave lying keeps no other effect waiting. A row
+# goes when it is delivered or given up.
+deliveries = sa.Table(
+    "jobs_deliveries",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("webhook_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("job_id", sa.Text, nullable=False),
+    sa.Column("event_type", sa.Text, nullable=False),
+    sa.Column("ended_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("not_before_ms", sa.BigInteger, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
+    *lease_columns(),
+    sa.Index("ix_jobs_deliveries_due", "webhook_id", "not_before_ms", "id"),
+)
+
 logs = sa.Table(
     "jobs_logs",
     metadata,

@@ -56,6 +56,8 @@ def job(record: Job) -> pb.Job:
             total_steps=record.progress.total_steps,
             tokens_per_second=record.progress.tokens_per_second,
             phase=record.progress.phase,
+            train_loss=record.progress.train_loss,
+            train_mean_reward=record.progress.train_mean_reward,
         ),
     )
     if spec.evaluation is not None:
@@ -77,7 +79,7 @@ def _evaluation(asked: Evaluation, result: EvaluationResult | None) -> pb.JobEva
 
 
 def _hyperparameters(record: Job) -> dict[str, Any]:
-    """With the numbers that "auto" came to, once they are known."""
+    """Returns the hyperparameters, with the numbers that "auto" came to once they are known."""
     spec = record.spec
     if spec.document:
         return spec.hyperparameters

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.clock import now_ms
-from windlass.core.db.paging import cut, page_of, page_size
+from windlass.core.db.paging import cut, page_of, page_size, read_fitting
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
 from windlass.jobs.creation import requests
@@ -31,6 +32,8 @@ from windlass.jobs_api.query import UnsentFiles, typed
 from windlass.jobs_api.request import CheckJob, decoded
 
 MAX_EVENTS = 1000
+# Read of a list at once: at their largest, a few of them fill a message.
+JOBS_AT_ONCE, EVENTS_AT_ONCE = 20, 200
 MAX_USES = 100
 
 
@@ -85,20 +88,25 @@ class JobsServicer(rpc.JobsServiceServicer):
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:
         """The project's jobs, newest first."""
-        size = page_size(request.limit)
-        rows = await self._store.list(
+        wanted = partial(
+            self._store.list,
             current().require_project(),
-            after=request.after,
-            limit=size + 1,
             metadata=requests.metadata(request.metadata),
             states=list(request.states),
             created_after_ms=requests.moment(request.created_after, "created_after") * 1000,
         )
-        page, more = cut(rows, size)
-        return pb.ListJobsResponse(jobs=[messages.job(row) for row in page], has_more=more)
+        page, more = await read_fitting(
+            lambda after, limit: wanted(after=after, limit=limit),
+            messages.job,
+            lambda job: job.id,
+            after=request.after,
+            size=page_size(request.limit),
+            at_once=JOBS_AT_ONCE,
+        )
+        return pb.ListJobsResponse(jobs=page, has_more=more)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.Job:
-        """One job."""
+        """Returns one job."""
         job = await self._store.get(current().require_project(), request.job_id)
         return messages.job(job)
 
@@ -138,11 +146,17 @@ class JobsServicer(rpc.JobsServiceServicer):
         self, request: pb.ListEventsRequest, context: Any
     ) -> pb.ListEventsResponse:
         """A job's events, newest first."""
-        size = page_size(request.limit, most=MAX_EVENTS)
+        size = page_size(request.limit, max_limit=MAX_EVENTS)
         job = await self._store.get(current().require_project(), request.job_id)
-        rows = await self._history.events(job, after=request.after, limit=size + 1)
-        page, more = cut(rows, size)
-        return pb.ListEventsResponse(events=[messages.event(row) for row in page], has_more=more)
+        page, more = await read_fitting(
+            lambda after, limit: self._history.events(job, after=after, limit=limit),
+            messages.event,
+            lambda event: event.id,
+            after=request.after,
+            size=size,
+            at_once=EVENTS_AT_ONCE,
+        )
+        return pb.ListEventsResponse(events=page, has_more=more)
 
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Any

@@ -16,14 +16,16 @@ import msgspec
 from msgspec import Meta, Struct
 from yarl import URL
 
+from windlass.bounds import HUB_NAME_LENGTH, REVISION_LENGTH
 from windlass.core.errors import InvalidArgument
 from windlass.modelfiles import is_data
 
 T = TypeVar("T")
 SCHEME = "hf://"
 DEFAULT_REVISION = "main"
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+_NAME = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{HUB_NAME_LENGTH - 1}}}"
+_REPOSITORY = re.compile(f"{_NAME}/{_NAME}")
+_REVISION = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._/-]{{0,{REVISION_LENGTH - 1}}}")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _CHUNK = 2**20
 _SILENT_SECONDS = 60.0
@@ -156,7 +158,7 @@ def session() -> aiohttp.ClientSession:
 
 
 def model_files(entries: "list[_Entry]") -> tuple[HubFile, ...]:
-    """Of a folder's entries those that a model is loaded from; raises HubRefuses for none."""
+    """Returns the entries that a model is loaded from; raises HubRefuses for none."""
     files = {one.path: one for one in entries if one.type == "file" and "/" not in one.path}
     has_usual = bool({"model.safetensors", "model.safetensors.index.json"} & files.keys())
     chosen = [

@@ -61,7 +61,7 @@ class FetchRequests:
         return _message(made)
 
     async def get(self, request: pb.GetFetchRequest) -> pb.Fetch:
-        """One."""
+        """Returns one fetch."""
         return _message(await self._fetches.get(current(), request.id))
 
     async def list(self, request: pb.ListFetchesRequest) -> pb.ListFetchesResponse:
@@ -101,7 +101,16 @@ def _message(fetch: Fetch) -> pb.Fetch:
         error_code=fetch.error_code,
         error_message="" if is_open else fetch.error_message,
         retry_reason=fetch.error_message if is_open else "",
+        waits_for=_waits_for(fetch) if is_open and not fetch.error_message else "",
         created_at=fetch.created_at,
         finished_at=fetch.finished_at,
         is_global=fetch.is_global,
     )
+
+
+def _waits_for(fetch: Fetch) -> str:
+    if fetch.state is FetchState.QUEUED:
+        return "waiting for its turn among the server's fetches"
+    if not fetch.bytes_total:
+        return "waiting for the hub's list of files"
+    return "checking the files" if fetch.bytes_done >= fetch.bytes_total else ""

@@ -153,7 +153,7 @@ class FetchStore:
         return int(organization), int(project)
 
     async def get(self, principal: Principal, fetch_id: str) -> Fetch:
-        """One of the caller's project; raises NotFound."""
+        """Returns a fetch of the caller's project; raises NotFound."""
         async with self._database.autocommit() as connection:
             query = fetches.select().where(fetches.c.id == fetch_id, _of(principal))
             row = (await connection.execute(query)).first()

@@ -1,7 +1,7 @@
 """The work of fetches: from the hub into the object store, file by file, by one process at a time.
 
-What is stored stays stored: whoever takes a fetch over, after a crash or a pause, goes on with
-the files that are missing. The project's token is asked for anew each time, and kept nowhere.
+What is stored stays stored: a process that takes a fetch over, after a crash or a pause, goes on
+with the files that are missing. The project's token is asked for anew each time, and kept nowhere.
 """
 
 import asyncio
@@ -149,6 +149,7 @@ class FetchWorker:
 
     async def _complete(self, fetch: Fetch, token: str) -> None:
         check_import(fetch.manifest)
+        found = await self._artifacts.inspect(fetch.object_prefix, fetch.manifest)
         version = Version(
             id=fetch.version_id,
             organization_id=fetch.organization_id,
@@ -157,7 +158,8 @@ class FetchWorker:
             kind=Kind.BASE,
             manifest=fetch.manifest,
             object_prefix=fetch.object_prefix,
-            task=await self._artifacts.inspect(fetch.object_prefix, fetch.manifest),
+            task=found.task,
+            model_type=found.model_type,
             created_at=now_seconds(),
         )
         if not await self._fetches.complete(fetch, token, version):

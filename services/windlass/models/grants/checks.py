@@ -8,6 +8,7 @@ import grpc
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
+from windlass.bounds import MAX_GRANTED_PROJECTS
 from windlass.core.db.paging import cut, page_size
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, from_rpc
@@ -15,8 +16,6 @@ from windlass.core.rpc.auth import current
 from windlass.models import messages
 from windlass.models.domain import Version
 from windlass.models.grants.store import GrantStore
-
-MAX_PROJECTS = 100
 
 
 class GrantChecks:
@@ -60,21 +59,24 @@ class GrantChecks:
 
     async def _check(self, version: Version, project_ids: Sequence[str]) -> None:
         """Raises InvalidArgument, or NotFound for what is no live project of the organization."""
-        if not 1 <= len(project_ids) <= MAX_PROJECTS:
+        if not 1 <= len(project_ids) <= MAX_GRANTED_PROJECTS:
             raise InvalidArgument(
-                f"project_ids must name 1 to {MAX_PROJECTS} projects.", param="project_ids"
+                f"project_ids must name 1 to {MAX_GRANTED_PROJECTS} projects.", param="project_ids"
             )
         if version.project_id in project_ids:
             raise InvalidArgument(
                 "The project owns this model and needs no permission to use it.",
                 param="project_ids",
             )
+        unknown: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for project_id in project_ids:
                     group.create_task(self._require_project(version.organization_id, project_id))
         except* NotFound as errors:
-            raise errors.exceptions[0] from None
+            unknown = errors.exceptions[0]
+        if unknown is not None:
+            raise unknown
 
     async def _require_project(self, organization_id: str, project_id: str) -> None:
         unknown = NotFound(

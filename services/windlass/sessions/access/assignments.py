@@ -26,10 +26,10 @@ class Assignments:
         """The project's namespace there, empty when it has none; raises Unavailable."""
         place = (cluster_id, project_id)
         asked_at = time.monotonic()
-        # Whoever was just given a place should not hear of a moment ago.
+        # A project that was just assigned should not get an older answer.
         if place not in self._namespaces or asked_at - self._taken_at > FRESH_SECONDS:
             async with self._taking:
-                # Whoever waited here may use what the one before has taken meanwhile.
+                # A call that waited here may use what the one before has taken meanwhile.
                 if self._taken_at < asked_at:
                     await self._take()
         return self._namespaces.get(place, "")

@@ -44,7 +44,7 @@ class AccessAudit:
         request: KubeRequest | None,
         status: int,
     ) -> None:
-        """One request that was answered with an HTTP status; `request` None: it has no meaning."""
+        """Records a request that was answered with `status`; `request` None: it has no meaning."""
         event = pb.AuditEvent(
             id=new_id("audit_"),
             at_ms=now_ms(),

@@ -13,6 +13,7 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
+from windlass.bounds import MAX_ACCESS_SECONDS, MIN_ACCESS_SECONDS
 from windlass.core.clock import now_seconds
 from windlass.core.errors import (
     FailedPrecondition,
@@ -26,7 +27,6 @@ from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.callers import Identity
 
 DEFAULT_SECONDS = 900
-SHORTEST_SECONDS, LONGEST_SECONDS = 60, 3600
 TOKEN_BYTES = 2048
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -90,8 +90,8 @@ class SessionsServicer(rpc.SessionsServiceServicer):
         principal = current()
         project_id = principal.require_project()
         seconds = request.seconds or DEFAULT_SECONDS
-        if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
-            allowed = f"{SHORTEST_SECONDS} to {LONGEST_SECONDS}"
+        if not MIN_ACCESS_SECONDS <= seconds <= MAX_ACCESS_SECONDS:
+            allowed = f"{MIN_ACCESS_SECONDS} to {MAX_ACCESS_SECONDS}"
             raise InvalidArgument(f"seconds must be {allowed}.", param="seconds")
         if not principal.key_id:
             raise PermissionDenied("Access to a cluster can only be requested with an API key.")

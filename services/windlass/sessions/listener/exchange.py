@@ -132,7 +132,7 @@ class ClientExchange:
 
     async def _relay(self, response: ResponseHead, data: bytes) -> bool:
         body = response.body
-        # Whoever asked for an upgrade may have sent bytes that are no request.
+        # A client that asked for an upgrade may have sent bytes that are no request.
         closes = self._head.closes or bool(self._head.upgrade) or body.until_close
         self.answered = True
         await self._client.write(response_head(response, closes=closes))

@@ -1,4 +1,4 @@
-"""This replica's lease, its control streams and its shutdown."""
+"""Lease of this replica, its control streams and its shutdown."""
 
 import asyncio
 
@@ -16,16 +16,18 @@ from windlass.tunnel.byte_stream import ForwardStub
 
 RENEW_SECONDS = 2.0
 LEASE_SECONDS = 8.0
+# Times as long while no other replica lives, which could wait for a lease to run out.
+ALONE = 3
 # For agents to open their next control stream elsewhere.
 DRAIN_SECONDS = 3.0
-# Touched whenever a tunnel is claimed, so that whoever held it lets go.
+# Touched whenever a tunnel is claimed, so that the replica that held it lets go.
 CLAIMED = "tunnel-claimed"
 
 log = telemetry.logger("tunnel")
 
 
 class Replica:
-    """This process as a replica of the sessions service."""
+    """A replica of the sessions service: this process."""
 
     def __init__(self, store: RouteStore, wake: Wake, clients: Clients, address: str):
         self.id = new_id("", length=12)
@@ -38,6 +40,7 @@ class Replica:
         self._draining = False
         # Whether other replicas live, as far as the last round saw.
         self.has_others = False
+        self._pace = 1
 
     def peer(self, address: str) -> ForwardStub:
         """Another replica."""
@@ -80,15 +83,20 @@ class Replica:
                 except Exception as error:
                     LOOP_FAILURES.labels("sessions.replica").inc()
                     log.error("replica_lease_renewal_failed", exc_info=error)
-                await listener.wait(RENEW_SECONDS)
+                await listener.wait_for_beat(RENEW_SECONDS * self._pace)
         finally:
             listener.close()
             await self._drain()
 
     async def _round(self) -> None:
-        others = await self._store.announce(self.id, self._address, seconds=LEASE_SECONDS)
+        seconds = LEASE_SECONDS * self._pace
+        others = await self._store.announce(self.id, self._address, seconds=seconds)
         self.has_others = any(address != self._address for address in others)
-        self._announced.set()
+        self._pace = 1 if self.has_others else ALONE
+        if not self._announced.is_set():
+            self._announced.set()
+            # Whoever was alone is no longer.
+            self._wake.touch(CLAIMED)
         newest = await self._store.newest(self.controls) if self.controls else {}
         for cluster_id, control in tuple(self.controls.items()):
             generation, session_id = newest.get(cluster_id, (0, ""))

@@ -41,8 +41,7 @@ def _after(seconds: float) -> sa.ColumnElement[datetime]:
 
 
 def _announcement() -> sa.Select[str]:
-    """One statement that renews a lease and finds who else lives: an idle process does little
-    else."""
+    """Renews a lease and finds other live replicas, in one statement."""
     until = sa.func.now() + sa.bindparam("seconds", type_=sa.Interval)
     mine, address = sa.bindparam("id", type_=sa.Text), sa.bindparam("address", type_=sa.Text)
     row = insert(replicas).values(id=mine, address=address, lease_until=until)

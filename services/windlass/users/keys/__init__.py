@@ -1,1 +1,4 @@
-"""API keys: their rows, how callers manage them, and their revocation."""
+"""API keys: their rows, what they lose with their owners, and their revocation.
+
+May import the domain, the standing of members and the tables of users.
+"""

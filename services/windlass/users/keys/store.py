@@ -9,15 +9,17 @@ import sqlalchemy as sa
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.paging import newest_first
-from windlass.core.errors import NotFound, PermissionDenied, Unauthenticated
-from windlass.policy import PLATFORM_ROLES, lesser
+from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from windlass.policy import PLATFORM_ROLES
 from windlass.users.domain import ApiKey
 from windlass.users.keys.revocation import revoke_where
-from windlass.users.members import held_roles
+from windlass.users.standing import worth
 from windlass.users.tables import api_keys, key_changes, organizations, projects
 
 # `last_used_at` is for people; a minute is fine and spares a write per call.
 LAST_USED_SECONDS = 60
+# Whose rights one look-up reads.
+MAX_PEOPLE = 16
 # How far back a beat looks, so that a change which commits late is still heard of.
 CHANGES_SECONDS = 15
 # At each beat, also while nothing happens: making the statement costs more than running it.
@@ -37,8 +39,10 @@ class FoundKey:
     project_id: str
 
 
-def _key(row: Any) -> ApiKey:
-    return ApiKey(**{name: getattr(row, name) for name in ApiKey.__slots__})
+def key_of(row: Any) -> ApiKey:
+    """The key of a row."""
+    values = {name: getattr(row, name) for name in ApiKey.__slots__}
+    return ApiKey(**values | {"rests_on": tuple(row.rests_on)})
 
 
 def require_live(key: ApiKey) -> None:
@@ -54,6 +58,20 @@ def unknown_key(key_id: str) -> NotFound:
     return NotFound(f"No API key {key_id!r}.", param="key_id")
 
 
+def _below(parent: ApiKey, key: ApiKey) -> ApiKey:
+    """The key as one that is made with its parent; raises Unauthenticated, InvalidArgument."""
+    require_live(parent)
+    ends = [end for end in (key.expires_at, parent.expires_at) if end]
+    people = {*key.rests_on, parent.user_id, parent.made_by, *parent.rests_on} - {""}
+    if len(people) > MAX_PEOPLE:
+        raise InvalidArgument(
+            f"This key would rest on more than {MAX_PEOPLE} members. Make it with a key that "
+            "fewer have handed on.",
+            param="user_id",
+        )
+    return replace(key, expires_at=min(ends, default=0), rests_on=tuple(sorted(people)))
+
+
 class KeyStore:
     """API keys."""
 
@@ -63,19 +81,18 @@ class KeyStore:
     async def create(self, key: ApiKey, digest: bytes) -> ApiKey:
         """Stores a key by its digest; it ends no later than the key that it is made with.
 
-        Raises Unauthenticated when that one has ended meanwhile.
+        Raises Unauthenticated when that one has ended meanwhile, and InvalidArgument where the
+        key would rest on too many members.
         """
+        key = replace(key, rests_on=(key.made_by,) if key.made_by else ())
         async with self._database.begin() as connection:
             if key.parent_key_id:
                 # Locked, so that a revocation sees either this child or no longer its parent.
                 query = api_keys.select().where(api_keys.c.id == key.parent_key_id)
                 row = (await connection.execute(query.with_for_update(read=True))).first()
                 if row is None:
-                    raise Unauthenticated("The API key of this call is gone.")
-                parent = _key(row)
-                require_live(parent)
-                ends = [end for end in (key.expires_at, parent.expires_at) if end]
-                key = replace(key, expires_at=min(ends, default=0))
+                    raise Unauthenticated("The API key of this call was deleted. Use another.")
+                key = _below(key_of(row), key)
             values = {name: getattr(key, name) for name in ApiKey.__slots__}
             await connection.execute(api_keys.insert().values(values | {"digest": digest}))
         return key
@@ -108,10 +125,17 @@ class KeyStore:
                     query, api_keys.c.created_at, api_keys.c.id, after=after, of=own
                 ).limit(limit)
             )
-            return [_key(row) for row in rows]
+            return [key_of(row) for row in rows]
+
+    async def newest(self, ids: Sequence[str], *, limit: int) -> Sequence[ApiKey]:
+        """The newest of some keys, of any organization."""
+        query = api_keys.select().where(api_keys.c.id.in_(ids))
+        query = query.order_by(api_keys.c.created_at.desc(), api_keys.c.id.desc())
+        async with self._database.autocommit() as connection:
+            return [key_of(row) for row in await connection.execute(query.limit(limit))]
 
     async def get(self, organization_id: str, key_id: str) -> ApiKey:
-        """One key of the organization; raises NotFound."""
+        """Returns one key of the organization; raises NotFound."""
         query = api_keys.select().where(
             api_keys.c.organization_id == organization_id, api_keys.c.id == key_id
         )
@@ -119,17 +143,17 @@ class KeyStore:
             row = (await connection.execute(query)).first()
         if row is None:
             raise unknown_key(key_id)
-        return _key(row)
+        return key_of(row)
 
     async def by_id(self, key_id: str) -> ApiKey:
-        """One key of any organization; raises NotFound."""
+        """Returns one key of any organization; raises NotFound."""
         async with self._database.autocommit() as connection:
             row = (
                 await connection.execute(api_keys.select().where(api_keys.c.id == key_id))
             ).first()
         if row is None:
             raise unknown_key(key_id)
-        return _key(row)
+        return key_of(row)
 
     async def revoke(self, organization_id: str, key_id: str) -> ApiKey:
         """Ends a key and what was made with it; idempotent; raises NotFound."""
@@ -143,28 +167,31 @@ class KeyStore:
     ) -> FoundKey:
         """The live key of a digest (or of an id) and the scope that the call asks for.
 
-        What the key may do is the lesser of its own role and its owner's present one. Raises
-        Unauthenticated for a key that is unknown, revoked or expired or whose owner is no
-        member, and PermissionDenied for a scope that is not the key's.
+        What the key may do is within its own role and the present ones of everybody on whom
+        it rests. Raises Unauthenticated for a key that is unknown, revoked, expired or worth
+        nothing, and PermissionDenied for a scope that is not the key's.
         """
         async with self._database.autocommit() as connection:
             which_key = api_keys.c.id == key_id if key_id else api_keys.c.digest == digest
             row = (await connection.execute(api_keys.select().where(which_key))).first()
             if row is None:
                 raise Unauthenticated("Incorrect API key provided.")
-            key = _key(row)
+            key = key_of(row)
             require_live(key)
-            held = held_roles(key.organization_id, key.project_id, key.user_id)
-            roles = (await connection.execute(held)).scalars().all()
-            role = lesser(key.role, roles, project_id=key.project_id)
+            role = await worth(connection, key)
             if role is None:
-                raise Unauthenticated("The owner of this API key is no member any more.")
+                raise Unauthenticated(
+                    "The owner of this API key, or a member who made it, may not do what it is "
+                    "for any more. Ask an owner for a new one."
+                )
             organization = self._organization(key, role, organization_id)
             live = organizations.select().where(
                 organizations.c.id == organization, organizations.c.deleted_at == 0
             )
             if (await connection.execute(live)).first() is None:
-                raise Unauthenticated("The organization of this API key is gone.")
+                raise Unauthenticated(
+                    "The organization of this API key was deleted. Use a key of another one."
+                )
             wanted = key.project_id or project_id
             if key.project_id and project_id not in ("", key.project_id):
                 raise PermissionDenied(

@@ -2,7 +2,8 @@
 
 `windlass serve` as it is by default, one process, which serves both. Engines compute nothing, and
 those of the cold models never come, so that what is measured is the platform: how tenants share
-it, not how engines share processors. Quiet and noisy rounds alternate.
+it, not how engines share processors, which `cold_neighbour` measures. Quiet and noisy rounds
+alternate.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
-from tests.bench.plant import PROGRAMS, Plant, script, single
+from tests.bench.plant import PROGRAMS, script, single
 from tests.bench.stub_agent import StubAgent, joined
 from tests.bench.subjects.serving.chat import PATH
 from tests.support.factories.feather import make_feather
-from tests.support.factories.tenants import Caller, Tenants, make_tenants
+from tests.support.factories.tenants import Caller, make_tenants
 from tests.support.processes.front_door import GOOD, jsonl, upload
 from tests.support.processes.windlass import free_port
 
@@ -52,7 +53,9 @@ async def measure(options: Options) -> list[Figure]:
 
         async with joined(plant, serve):
             body = json.dumps({"model": mine, "messages": [{"role": "user", "content": "Hi?"}]})
-            noise = _prepare(tenants.member, plant)
+            noisy_one = tenants.member
+            cold = [_import(noisy_one, plant.folder, f"cold-{number}") for number in range(COLD)]
+            jobs = queue_jobs(noisy_one, cold[0])
 
             async def load(lasting: float) -> list[float]:
                 return await steady(
@@ -67,7 +70,7 @@ async def measure(options: Options) -> list[Figure]:
             await load(2.0)
             for _ in range(1 if options.quick else 3):
                 quiet += await load(seconds)
-                async with _noise(plant, tenants, noise):
+                async with noise(noisy_one, jobs, cold):
                     noisy += await load(seconds)
     before, after = (percentile(kind, 0.99) for kind in (quiet, noisy))
     return [
@@ -85,23 +88,19 @@ def _import(caller: Caller, folder: Path, name: str) -> str:
     return name
 
 
-def _prepare(noisy: Caller, plant: Plant) -> tuple[list[str], list[str]]:
-    """Jobs that stay queued, and models that nobody serves."""
-    models = [_import(noisy, plant.folder, f"cold-{number}") for number in range(COLD)]
+def queue_jobs(noisy: Caller, model: str) -> list[str]:
+    """Creates jobs; answers their ids."""
     client = noisy.openai()
     file = upload(client, jsonl([GOOD] * 20), name="noise.jsonl").id
-    made = [
-        client.fine_tuning.jobs.create(model=models[0], training_file=file) for _ in range(JOBS)
-    ]
-    return [job.id for job in made], models
+    made = [client.fine_tuning.jobs.create(model=model, training_file=file) for _ in range(JOBS)]
+    return [job.id for job in made]
 
 
 @contextlib.asynccontextmanager
-async def _noise(
-    plant: Plant, tenants: Tenants, noise: tuple[list[str], list[str]]
-) -> AsyncIterator[None]:
+async def noise(noisy: Caller, jobs: list[str], cold: list[str]) -> AsyncIterator[None]:
+    """500 streams of the events of some jobs, and chats that wait for models, during the block."""
     path = PROGRAMS / "noise.py"
-    arguments = (str(plant.windlass.port), tenants.member.key, *map(json.dumps, noise))
+    arguments = (str(noisy.windlass.port), noisy.key, json.dumps(jobs), json.dumps(cold))
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(path), *arguments, stdout=PIPE
     )

@@ -2,7 +2,8 @@
 
 Both servers have run a job before, so that what a trainer reads lies in the machine's memory. The
 clock starts before the request that creates the job and ends when its trainer says that the first
-step is done. What a spare costs while it waits is measured beside it.
+step is done. The floor is that trainer's own command started bare, from its start to the end of
+the same step. What a spare costs while it waits is measured beside it.
 """
 
 import statistics
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 from tests.bench import tuning
+from tests.bench.bare import capture
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.heard import heard, listen_until
 from tests.bench.plant import Plant, single
@@ -22,20 +24,25 @@ STILL_SECONDS = 1.0
 
 
 async def measure(options: Options) -> list[Figure]:
-    """The medians of jobs in turns: one on each server."""
-    pairs = 1 if options.quick else options.pairs
-    warm, cold = [], []
-    with single(_settings(1)) as prepared, single(_settings(0)) as bare:
-        files = {plant.folder: _prepare(plant) for plant in (prepared, bare)}
-        for _ in range(pairs):
+    """The medians of turns: a job on each server, and the trainer alone."""
+    turns = 1 if options.quick else options.pairs
+    warm, cold, alone = [], [], []
+    with single(_settings(1)) as prepared, single(_settings(0)) as unprepared:
+        files = {plant.folder: _prepare(plant) for plant in (prepared, unprepared)}
+        # Of the server without a spare, whose trainer starts with its job.
+        bare = capture(unprepared, files[unprepared.folder], backend="trl")
+        for _ in range(turns):
             memory, processor = _spare(prepared)
             warm.append(_first_step(prepared, files[prepared.folder]))
-            cold.append(_first_step(bare, files[bare.folder]))
+            cold.append(_first_step(unprepared, files[unprepared.folder]))
+            alone.append(bare.first_step())
+    floor = statistics.median(alone)
     return [
         at_most("warm_job", statistics.median(warm), "s", MAX_SECONDS).beside(
-            "without a spare", statistics.median(cold)
+            "bare trainer", floor
         ),
         plain("warm_job_worst", max(warm), "s"),
+        plain("warm_job_without_spare", statistics.median(cold), "s").beside("bare trainer", floor),
         plain("warm_job_memory", memory / 2**20, "MiB of a spare"),
         plain("warm_job_processor", processor, "ms in a second of a spare that waits"),
     ]

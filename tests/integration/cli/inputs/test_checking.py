@@ -48,6 +48,14 @@ def test_a_sound_file_is_summed_up_without_a_server(tmp_path: Path) -> None:
     training = found["training"]
     assert (training["n_epochs"], training["batch_size"], training["steps"]) == (3, 2, 75)
     assert "memory" not in found
+    assert (found["time"]["seconds"], "--tokens-per-second" in found["time"]["basis"]) == (None, 1)
+    tokens = training["tokens"]
+    assert tokens == 3 * found["tokens"]["total"]
+    assert said(tmp_path, "--tokens-per-second", "0.5")["time"]["seconds"] == 2 * tokens
+    shown = check(tmp_path, "--tokens-per-second", f"{tokens / 3661}").stdout
+    assert "time:        1:01:01 of training steps at " in shown
+    assert "time:        unknown: it needs a speed" in check(tmp_path).stdout
+    assert check(tmp_path, "--tokens-per-second", "0").returncode == 2
     assert said(tmp_path, "--epochs", "1", "--batch-size", "16")["training"]["steps"] == 4
 
 

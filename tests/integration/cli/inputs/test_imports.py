@@ -97,3 +97,9 @@ def test_a_type_that_nothing_knows_is_told(shell: Shell, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert "Models of type 'lama' are known neither to the built-in engine" in done.stderr
     assert "Did you mean 'llama'?" in done.stderr
+    # Whoever did not import it is told by the model itself.
+    (warning,) = json.loads(shell.data("models", "get", "strange", "-o", "json"))["windlass"][
+        "warnings"
+    ]
+    assert warning in " ".join(done.stderr.split())
+    assert warning in shell.data("models", "get", "strange")

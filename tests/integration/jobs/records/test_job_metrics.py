@@ -1,6 +1,9 @@
 """What operators' metrics say of jobs: states, waits, ends, and what is owed."""
 
+import datetime
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -8,8 +11,9 @@ from prometheus_client import REGISTRY
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
 from tests.support.waiting import until
 
+from windlass.jobs.storage.due_deliveries import due_deliveries
 from windlass.jobs.storage.measuring import BY_STATE, OLDEST_OWED, JobCounts
-from windlass.jobs.storage.tables import outbox
+from windlass.jobs.storage.tables import deliveries, outbox
 
 Value = Callable[..., float]
 
@@ -66,6 +70,50 @@ async def test_what_is_owed_has_the_age_of_its_oldest_row(plane: JobsPlane) -> N
         await connection.execute(old.values(created_at=sa.func.now() - hours))
     await counts.take()
     assert value("outbox_age_seconds", outbox="jobs") == pytest.approx(7200, abs=60)
+
+
+def delivery(webhook: str, minutes: float) -> dict[str, Any]:
+    """One that is due since so many minutes, and is under way."""
+    due = int((time.time() - 60 * minutes) * 1000)
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    return {
+        "webhook_id": webhook, "project_id": "p", "job_id": "j", "event_type": "t",
+        "ended_at_ms": 0, "not_before_ms": due, "lease_owner": "x", "lease_until": later,
+    }  # fmt: skip
+
+
+async def test_deliveries_have_the_age_of_the_first_that_is_due(plane: JobsPlane) -> None:
+    counts = JobCounts(plane.app.database)
+    await counts.take()
+    assert value("outbox_age_seconds", outbox="webhooks") == 0
+    rows = [delivery("a", -60), delivery("b", 120), delivery("b", 5), delivery("c", 30)]
+    async with plane.app.database.begin() as connection:
+        await connection.execute(deliveries.insert(), rows)
+    await counts.take()
+    assert value("outbox_age_seconds", outbox="webhooks") == pytest.approx(7200, abs=60)
+
+
+async def test_what_is_due_is_found_among_many_that_are_not(plane: JobsPlane) -> None:
+    database = plane.app.database
+    waiting = [delivery(f"webhook-{n % 5}", -60 - n) for n in range(20_000)]
+    async with database.begin() as connection:
+        await connection.execute(deliveries.insert(), [*waiting, delivery("webhook-6", 1)])
+    text = str(due_deliveries(2).compile(compile_kwargs={"literal_binds": True}))
+    async with database.autocommit() as connection:
+        await connection.execute(sa.text("ANALYZE jobs_deliveries"))
+        assert len((await connection.execute(sa.text(text))).all()) == 1
+        explained = await connection.execute(sa.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}"))
+        read = rows_read(explained.scalar_one()[0]["Plan"])
+    assert read <= 20, "a look for each of six webhooks"
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """The rows of the table that a plan read."""
+    rows = sum(map(rows_read, plan.get("Plans", ())))
+    if plan.get("Relation Name") == "jobs_deliveries":
+        kept, thrown = plan["Actual Rows"], plan.get("Rows Removed by Filter", 0)
+        rows += int((kept + thrown) * plan["Actual Loops"])
+    return rows
 
 
 @pytest.mark.parametrize(

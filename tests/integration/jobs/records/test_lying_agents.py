@@ -11,8 +11,9 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2
 from windlass.jobs.domain.reports import MAX_TOKENS
-from windlass.jobs.effects.statuses import StatusFollower
+from windlass.jobs.effects.statuses import JobStatuses
 from windlass.jobs.storage.store import JobStore
+from windlass.workload_statuses import StatusFollower
 
 NUL = "torn\0apart"
 HUGE = 2**63 - 1
@@ -58,11 +59,12 @@ async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_job(
         )
         for job, said in zip(jobs, (NUL, "It waits."), strict=True)
     ]
-    clusters = clusters_pb2_grpc.ClustersInternalServiceStub(plane.channel)
-    store = JobStore(plane.app.database, plane.app.wake)
-    follower = StatusFollower(store, clusters, max_attempts=3)
+    job_statuses = JobStatuses(JobStore(plane.app.database, plane.app.wake), max_attempts=3)
     with pytest.raises(DBAPIError):
-        await follower.take(statuses)
+        await job_statuses.apply(statuses)
+    clusters = clusters_pb2_grpc.ClustersInternalServiceStub(plane.channel)
+    follower = StatusFollower("jobs", clusters, job_statuses.apply)
+    await follower.take(clusters_pb2.StatusDelta(statuses=statuses))
     assert (await tenant.job(jobs[1].id)).queue.reason == "It waits."
 
 

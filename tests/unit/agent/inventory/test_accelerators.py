@@ -24,7 +24,7 @@ from windlass_agent.inventory.accelerators import family_of, product, replicas
         "aws.amazon.com/neurondevice",
     ],
 )
-def test_devices_count(resource: str) -> None:
+def test_devices_are_counted_as_accelerators(resource: str) -> None:
     assert family_of(resource)
 
 
@@ -43,7 +43,7 @@ def test_devices_count(resource: str) -> None:
         "example.nvidia.com/gpu",
     ],
 )
-def test_what_only_surrounds_a_device_does_not(resource: str) -> None:
+def test_what_only_surrounds_a_device_is_not_counted(resource: str) -> None:
     assert family_of(resource) is None
     assert product(resource, {"nvidia.com/gpu.product": "H100"}) == ""
 

@@ -1,6 +1,7 @@
 """Backends that an agent reports."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_an_interpreter_that_is_none_runs_no_job(tmp_path: Path) -> None:
 def test_this_environment_has_no_torchtune() -> None:
     # PEFT would refuse the torchao that comes with it.
     assert "torchtune" not in backends.runnable_backends(None)
+
+
+def test_what_qlora_and_zero_need_is_said_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bitsandbytes", "deepspeed"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert backends.installed_libraries() == []
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "deepspeed")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert backends.installed_libraries() == ["deepspeed"]
 
 
 def test_a_probe_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

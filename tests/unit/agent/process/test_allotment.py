@@ -5,9 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from windlass_agent import memory
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.jobs.records import AttemptRecord
 from windlass_agent.machine import Device
+from windlass_agent.memory import engine_bound
 
 NVIDIA = tuple(Device(id=f"GPU-{n}", nodes=(f"/dev/nvidia{n}",)) for n in (2, 3))
 AMD = tuple(Device(id=f"GPU-{n}", vendor="amd", nodes=(f"/dev/dri/renderD12{n}",)) for n in (8, 9))
@@ -49,3 +51,25 @@ def test_a_record_keeps_it_and_one_of_before_has_none() -> None:
     assert before.allotment == Allotment()
     assert Allotment(memory_bytes=2**30).limits().memory == 2**30
     assert Allotment().limits().memory >= 2**30
+    assert Allotment(memory_bound=2**29).limits().memory == 2**29
+    assert Allotment(memory_bytes=2**30, memory_bound=2**29).limits().memory == 2**30
+
+
+@pytest.mark.parametrize(
+    ("machine", "weights", "bound"),
+    [
+        # A quarter of what engines may use together, for whatever claims to be small.
+        (64, 1, 64 * 0.9 / 4),
+        # What the weights need, where that is more.
+        (64, 8, 34),
+        (8, 0, 2),
+        # Never all of the machine.
+        (64, 40, 64 * 0.9),
+        (2, 1, 2 * 0.9),
+    ],
+)
+def test_engines_that_nobody_gave_a_share_leave_each_other_some(
+    monkeypatch: pytest.MonkeyPatch, machine: int, weights: int, bound: float
+) -> None:
+    monkeypatch.setattr(memory, "memory_limit", lambda: machine * 2**30)
+    assert engine_bound(weights * 2**30, 4) == int(bound * 2**30)

@@ -58,7 +58,7 @@ def report(folder: Path, content: bytes | Rows, *, name: str = "rows.jsonl") -> 
     return convert(write(folder, name, content), folder / "out.jsonl")
 
 
-def test_alpaca(tmp_path: Path) -> None:
+def test_rows_of_alpaca_become_conversations(tmp_path: Path) -> None:
     rows: Rows = [
         {"instruction": "Add.", "input": "1 and 2", "output": "3", "text": "…"},
         {"instruction": "Say hi.", "input": "", "output": "hi", "system": "Be kind."},
@@ -153,7 +153,7 @@ def test_instructions_stay_before_a_conversation_that_is_repeated(tmp_path: Path
         assert example["input"]["messages"] == [system("s"), user("a")]
 
 
-def test_labelled_answers(tmp_path: Path) -> None:
+def test_words_and_numbers_are_read_as_labels(tmp_path: Path) -> None:
     found = converted(tmp_path, b"prompt,completion,label\na,b,True\nc,d,0\n", name="a.csv")
     assert [row["label"] for row in found] == [True, False]
 

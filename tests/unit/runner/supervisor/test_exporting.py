@@ -25,6 +25,9 @@ class Warnings(Reporter):
     def info(self, message: str) -> None:
         return
 
+    def phase(self, name: str, message: str) -> None:
+        return
+
     def warn(self, message: str) -> None:
         self.said.append(message)
 

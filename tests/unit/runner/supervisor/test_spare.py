@@ -45,7 +45,7 @@ async def test_it_is_told_its_arguments(trainer: TrainerProcess, tmp_path: Path)
     "wish",
     [
         {"command": (sys.executable, "-m", "another", "sft")},
-        {"env": {**ENV, "WINDLASS_GRADES_TOKEN": "secret"}},
+        {"env": {**ENV, "WINDLASS_GRADES_SOCKET": "/grades.sock"}},
         {"network": True},
         {"nests": True},
         {"readable": (Path("/grader.json"),)},

@@ -81,7 +81,7 @@ class CompletionShape:
         self._offsets: dict[int, int] = {}
 
     def opening(self, sequence: Sequence) -> list[dict[str, Any]]:
-        """Nothing: the first chunk holds text."""
+        """Returns no chunk: the first one holds text."""
         return []
 
     def delta(self, sequence: Sequence, piece: StepOutput) -> dict[str, Any]:

@@ -33,6 +33,8 @@ from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
 
 MAX_BODY_BYTES = 32 * 2**20
+# Reasons of what aiohttp refuses by itself.
+_CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
 
 SERVICE = web.AppKey("service", EngineService)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -97,7 +99,8 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
     except ApiError as error:
         response = json_response(error.body(), status=error.status)
     except web.HTTPException as error:
-        refusal = ApiError(error.reason, status=error.status, code=f"http_{error.status}")
+        code = _CODES.get(error.status, "invalid_http")
+        refusal = ApiError(error.reason, status=error.status, code=code)
         response = json_response(refusal.body(), status=error.status)
     except ConnectionResetError:
         # The client left mid-stream; there is nobody to tell.
@@ -107,7 +110,7 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
         response = json_response(refusal.body(), status=400)
     except Exception:
         _log.exception("request_failed", path=request.path)
-        refusal = ApiError("Internal error", status=500, code="internal")
+        refusal = ApiError("Internal error.", status=500, code="internal")
         response = json_response(refusal.body(), status=500)
     if not response.prepared:
         response.headers["x-request-id"] = identifier

@@ -1,4 +1,4 @@
-"""From grammars to constraints, off the event loop."""
+"""Compilation of grammars into constraints, off the event loop."""
 
 import asyncio
 from collections import OrderedDict

@@ -41,7 +41,7 @@ class LoadedAdapter:
 
 
 class Adapters:
-    """At most `limit` adapters in memory; used on the event loop alone."""
+    """The adapters in memory, `limit` of them at most; used on the event loop alone."""
 
     def __init__(self, base: str, weights: Weights, call: Call, *, limit: int):
         self._base = base
@@ -55,7 +55,7 @@ class Adapters:
         self._freeing: set[asyncio.Task[None]] = set()
 
     def loaded(self) -> list[LoadedAdapter]:
-        """Those that answer."""
+        """Returns the adapters that answer requests."""
         return [adapter for adapter in self._held.values() if not adapter.retired]
 
     @contextmanager
@@ -120,7 +120,7 @@ class Adapters:
         idle = [adapter for adapter in self._held.values() if not adapter.users]
         if not idle:
             raise ApiError(
-                f"All {self._limit} places for adapters are in use",
+                f"All {self._limit} places for adapters are in use. Try again later.",
                 status=503,
                 code="adapters_in_use",
             )

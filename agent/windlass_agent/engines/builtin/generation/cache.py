@@ -88,7 +88,7 @@ class CacheSlice:
 
 
 def stack(parts: Sequence[CacheSlice]) -> Cache:
-    """One cache with the rows of all parts, aligned at the right; zeros fill the left.
+    """Returns one cache with the rows of all parts, aligned at the right; zeros fill the left.
 
     Zeros, not garbage: a masked column still meets its value, and 0 * NaN is NaN.
     """

@@ -73,7 +73,7 @@ class Lane:
         self._joining.append(prefill)
 
     def step(self) -> list[tuple[Sequence, StepOutput]]:
-        """One token for every sequence; those that are over leave first."""
+        """Generates one token for every sequence, after it removes those that have ended."""
         self._rebatch()
         if self._cache is None:
             return []

@@ -124,7 +124,7 @@ def load_model(
     kind = ("float32" if place == "cpu" else "bfloat16") if dtype == "auto" else dtype
     disable_progress_bar()
     try:
-        # Whoever let the folder in, and when.
+        # The folder may have been stored by a release that checked less.
         check_folder(path)
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         _check_layers(config)

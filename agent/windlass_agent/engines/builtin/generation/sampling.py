@@ -1,4 +1,4 @@
-"""From logits to tokens."""
+"""Sampling of tokens from logits."""
 
 from collections.abc import Sequence as Rows
 

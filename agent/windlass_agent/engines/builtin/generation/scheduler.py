@@ -98,7 +98,9 @@ class SequenceScheduler:
         head = self._model.head if adapter is None else self._weights.head(adapter)
         if head is None:
             raise ApiError(
-                "This model generates text and cannot score it", status=500, code="engine_error"
+                "This model generates text and cannot score it. Use a reward model.",
+                status=500,
+                code="engine_error",
             )
         return self._model.score(inputs, head)
 
@@ -242,7 +244,9 @@ class SequenceScheduler:
         for one in sequences:
             one.finished = True
             self._metrics.finished.labels("error").inc()
-            failure = ApiError("The engine failed to generate", status=500, code="engine_error")
+            failure = ApiError(
+                "The engine failed to generate. Its log says why.", status=500, code="engine_error"
+            )
             self._outbox.append((one, failure))
 
     def _refuse(self, sequence: Sequence) -> None:

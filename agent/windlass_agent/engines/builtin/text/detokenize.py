@@ -1,4 +1,4 @@
-"""From token ids to text, as they come: whole characters only, and never a stop sequence."""
+"""Text of token ids as they come: whole characters only, and never a stop sequence."""
 
 from collections.abc import Callable, Sequence
 

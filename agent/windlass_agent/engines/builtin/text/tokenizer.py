@@ -39,11 +39,11 @@ class ModelTokenizer:
         return str(text)
 
     def token(self, token: int) -> str:
-        """One vocabulary entry as text, special ones too."""
+        """Returns one vocabulary entry as text, special ones too."""
         return str(self.inner.decode([token], clean_up_tokenization_spaces=False))
 
     def token_bytes(self, token: int) -> list[int]:
-        """One vocabulary entry as bytes."""
+        """Returns one vocabulary entry as bytes."""
         piece = self.inner.convert_ids_to_tokens(token) or ""
         return piece_bytes(piece, self.token(token), self._decoder)
 
@@ -78,7 +78,7 @@ class ModelTokenizer:
         """The text of a conversation; raises ApiError without a template or when it refuses."""
         if not self.inner.chat_template:
             raise ApiError(
-                "This model has no chat template; use /v1/completions, or import it with one",
+                "This model has no chat template. Use /v1/completions, or import it with one.",
                 param="messages",
                 code="chat_template_missing",
             )

@@ -17,8 +17,9 @@ def calls_grammar(
     parallel: bool,
     otherwise: str | None = None,
 ) -> str:
-    """One call or, if `parallel`, more; or instead, if given, `otherwise`, another rule's body.
+    """Returns the grammar of one call, or of several if `parallel`.
 
+    `otherwise` is the body of a rule that is allowed instead.
     `functions`: names, each with the grammar of its arguments. `special`: ids of the tokens that
     are no text. An `otherwise` of "TEXT" is any text, which may also come before the calls.
     """

@@ -21,6 +21,7 @@ class ClusterCapacity:
     ):
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
+        self._libraries = sorted(settings.libraries)
         self._informers = informers
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 
@@ -78,6 +79,7 @@ class ClusterCapacity:
             cpus=sum(node.cpu_millis for node in nodes) // 1000,
             memory_bytes=sum(node.memory_bytes for node in nodes),
             backends=self._backends,
+            libraries=self._libraries,
         )
 
 

@@ -12,7 +12,7 @@ from windlass_agent.kueue import Kueue, Workload
 # Asked anew while somebody waits: a place changes when others' jobs end.
 ASK_SECONDS = 2.0
 
-log = telemetry.logger("queueing")
+log = telemetry.logger("queue_positions")
 
 
 class QueuePositions:

@@ -9,7 +9,6 @@ from windlass_agent.executors.kubernetes.overlay import CONTAINER
 from windlass_agent.kueue.workload import Condition, Workload
 
 Object = Mapping[str, Any]
-_RANK = "batch.kubernetes.io/job-completion-index"
 _LONGEST = 2000
 # Events that say something no object's status says.
 _TELLING = frozenset(
@@ -174,7 +173,7 @@ class AttemptSnapshot:
 
 
 def trim_root(kind: str, item: Object) -> RootObject | None:
-    """None for an object that lacks our labels."""
+    """Returns the root object of an attempt; None for an object that lacks our labels."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     key = _key(metadata)
     if key is None:
@@ -197,7 +196,7 @@ def trim_root(kind: str, item: Object) -> RootObject | None:
 
 
 def trim_pod(item: Object) -> PodSnapshot | None:
-    """None for a pod that lacks our labels."""
+    """Returns the snapshot of a pod; None for a pod that lacks our labels."""
     metadata, status = item["metadata"], item.get("status") or {}
     key = _key(metadata)
     if key is None:
@@ -205,7 +204,7 @@ def trim_pod(item: Object) -> PodSnapshot | None:
     conditions = _conditions(status)
     disruption = conditions.get("DisruptionTarget")
     spec = item.get("spec") or {}
-    rank = (metadata.get("annotations") or {}).get(_RANK, "0")
+    rank = (metadata.get("annotations") or {}).get(labels.COMPLETION_INDEX, "0")
     return PodSnapshot(
         key=key,
         job_id=metadata["labels"].get(labels.JOB, ""),
@@ -228,7 +227,7 @@ def trim_pod(item: Object) -> PodSnapshot | None:
 
 
 def trim_event(item: Object) -> KubeEvent | None:
-    """None for an event that says nothing new."""
+    """Returns the event as attempts show it; None for an event that says nothing new."""
     about = item.get("involvedObject") or {}
     if item.get("reason") not in _TELLING or not about.get("namespace"):
         return None

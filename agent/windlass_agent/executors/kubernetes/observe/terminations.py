@@ -76,7 +76,7 @@ def _death(pod: PodSnapshot) -> Diagnosis:
     runner = pod.runner if pod.runner is not None and pod.runner.state == "terminated" else None
     left = read_exit(runner.message) if runner is not None else None
     word = _of_exit(left) if left is not None else None
-    # Who was stopped knows not why.
+    # A stopped runner does not know the reason.
     if word is not None and word.phase != pb.PHASE_STOPPED:
         return word
     if runner is not None and runner.reason == "OOMKilled":

@@ -3,7 +3,7 @@
 from typing import Any
 
 from windlass.kubernetes import names
-from windlass.kubernetes.labels import PREFIX
+from windlass.kubernetes.labels import COMPLETION_INDEX, PREFIX
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.overlay import CONTAINER, merge
 from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
@@ -18,7 +18,7 @@ _WORKDIR = "/work"
 _MESSAGE = "/dev/termination-log"
 # Logs and what a container writes beside its volumes.
 _SPARE_BYTES = 1024**3
-_RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_RANK = f"metadata.annotations['{COMPLETION_INDEX}']"
 
 
 def template(

@@ -72,7 +72,7 @@ class AdapterSet:
                     await self._news.wait()
 
     async def _reconcile(self, control: EngineControl) -> bool:
-        """One pass; whether everything is as it should be."""
+        """Makes one pass; returns True if everything is as it should be."""
         try:
             await self._resync(control)
             await self._unload(control)

@@ -15,10 +15,13 @@ from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
 from windlass_agent.executors.process.engines.engine_run import EngineHouse, EngineRun
+from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.folders import private_folder
 
 log = telemetry.logger("engines")
 PRUNE_SECONDS = 3600.0
+# Loading a model keeps two busy.
+CPUS_OF_A_START = 2
 
 
 class _Place:
@@ -67,6 +70,7 @@ class EngineDriver:
             sockets=sockets,
             models=self._models,
             places=places,
+            starts=StartTurns(max(1, places.allocator.machine.cpus // CPUS_OF_A_START)),
             share=share,
             engines=engines(),
             confinement=confinement,

@@ -156,7 +156,7 @@ class EngineProcess:
         return f"The engine ended{how}{f': {error}' if error else '.'}"
 
     def output(self) -> str:
-        """The end of the engine's log as it was written, for whoever runs the machine."""
+        """Returns the end of the engine's log as it was written, for the machine's operator."""
         return tail(self._files.log)
 
     def bound_log(self) -> None:

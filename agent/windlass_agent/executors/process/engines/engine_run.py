@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -16,8 +16,9 @@ from windlass_agent.executors.process.allotment import Allotment, ResourceReques
 from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
+from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.machine.program_output import one_line
-from windlass_agent.memory import in_units
+from windlass_agent.memory import engine_bound, in_units
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -48,6 +49,7 @@ class EngineHouse:
     sockets: Path
     models: ModelCache
     places: SlotPool
+    starts: StartTurns
     # What an engine gets of the machine that is not told otherwise.
     share: ResourceRequest
     engines: dict[str, EngineKind]
@@ -157,21 +159,23 @@ class EngineRun:
         if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
-        return await places.acquire(self.workload.id, asked)
+        allotment = await places.acquire(self.workload.id, asked)
+        weights = sum(file.bytes for file in self.workload.engine.model_files)
+        return replace(allotment, memory_bound=engine_bound(weights, places.size))
 
     async def _live_once(self) -> None:
-        """One process, from its start to its end by itself; raises EngineFailure after too many."""
+        """Runs one process until it ends by itself; raises EngineFailure after too many."""
         spec = self.workload.engine
         if (engine := self._house.engines.get(spec.engine)) is None:
             raise EngineFailure(
                 "NotInstalled", f"The engine {spec.engine!r} is not installed on this machine."
             )
         clock = asyncio.get_running_loop().time
-        process = await self._begin(engine)
         control = engine.control(f"unix://{self._files.socket}")
         ready_at = None
         try:
-            if await self._wait_ready(process, control):
+            process, is_ready = await self._come_up(engine, control)
+            if is_ready:
                 ready_at = clock()
                 await self._serve(process, control)
         finally:
@@ -181,7 +185,7 @@ class EngineRun:
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
         words, refused = process.last_words(), ready_at is None and process.refused()
         if self._house.confinement.kills(self._files.name):
-            words, refused = self._shortage(), ready_at is None
+            words, refused = self._out_of_memory_message(), ready_at is None
         log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
@@ -189,24 +193,36 @@ class EngineRun:
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
 
-    def _shortage(self) -> str:
+    def _out_of_memory_message(self) -> str:
         most = in_units(self._allotment.limits().memory)
         return f"The engine took more than the {most} of memory that it may use on its machine."
 
-    async def _begin(self, engine: EngineKind) -> EngineProcess:
+    async def _come_up(
+        self, engine: EngineKind, control: EngineControl
+    ) -> tuple[EngineProcess, bool]:
+        """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
-            return self._process
+            return self._process, await self._wait_ready(self._process, control)
         spec = self.workload.engine
         self._become(pb.PHASE_STARTING, "Downloading", "")
         model = await self._house.models.fetch(spec.model_version_id, spec.model_files)
-        self._become(pb.PHASE_STARTING, "Loading", self._message)
-        self._process = EngineProcess.start(
+        async with self._house.starts.turn(self._wait_turn):
+            self._become(pb.PHASE_STARTING, "Loading", "")
+            self._process = self._begin(engine, model)
+            return self._process, await self._wait_ready(self._process, control)
+
+    def _wait_turn(self) -> None:
+        waiting = "Waiting until other engines of the machine have started"
+        self._become(pb.PHASE_STARTING, "WaitingToStart", waiting)
+
+    def _begin(self, engine: EngineKind, model: Path) -> EngineProcess:
+        return EngineProcess.start(
             engine,
             EngineSpec(
                 model_dir=model,
-                served_name=spec.model,
+                served_name=self.workload.engine.model,
                 endpoint=f"unix://{self._files.socket}",
-                max_adapters=max(1, spec.max_adapters),
+                max_adapters=max(1, self.workload.engine.max_adapters),
                 cpus=self._allotment.cpus,
             ),
             files=self._files,
@@ -214,7 +230,6 @@ class EngineRun:
             allotment=self._allotment,
             confinement=self._house.confinement,
         )
-        return self._process
 
     async def _wait_ready(self, process: EngineProcess, control: EngineControl) -> bool:
         """Waits until it responds; returns False if it ended first."""
@@ -245,7 +260,7 @@ class EngineRun:
         if self._process is not None:
             await self._process.end(graceful=graceful)
             self._process = None
-            self._house.confinement.forget(self._files.name)
+        self._house.confinement.forget(self._files.name)
 
     def _become(self, phase: "pb.Phase.ValueType", reason: str = "", message: str = "") -> None:
         self._phase, self._reason, self._message = phase, reason, message

@@ -140,7 +140,7 @@ class ProcessAttempt:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._delivery.log(self.ended))
                 if not self._record.phase:
-                    await self._surely_end()
+                    await self._run_to_end()
                 self.ended.set()
                 self._context.changed()
             await self._delivery.result()
@@ -148,16 +148,15 @@ class ProcessAttempt:
             self._context.records.save(self.name, self._record)
             reach("agent.delivered")
             self._context.records.clear(self.name)
-            # Again: right after the end its last processes may still have been there.
             self._context.runners.confinement.forget(self._walls)
             self.delivered.set()
         finally:
             self._context.tokens.remove(self._record.token)
             self._context.places.release(self.name)
 
-    async def _surely_end(self) -> None:
+    async def _run_to_end(self) -> None:
         try:
-            await self._to_its_end()
+            await self._run_process()
         except Exception as error:
             log.error("attempt_task_failed", attempt=self.name, exc_info=error)
             if self._record.pid:
@@ -165,7 +164,7 @@ class ProcessAttempt:
             said = f"The agent could not run the attempt: {type(error).__name__}: {error}"
             self._end(pb.PHASE_FAILED, "ExecutorError", said)
 
-    async def _to_its_end(self) -> None:
+    async def _run_process(self) -> None:
         if self._lost:
             await self._conclude(None)
             return
@@ -337,7 +336,7 @@ class ProcessAttempt:
         if code is None:
             return pb.PHASE_FAILED, "RunnerLost", "The runner ended while its agent was away."
         if self._memory_kills() > self._oom_kills:
-            return pb.PHASE_FAILED, "OutOfMemory", self._shortage()
+            return pb.PHASE_FAILED, "OutOfMemory", self._out_of_memory_message()
         if code < 0:
             return pb.PHASE_FAILED, "ProcessKilled", f"The runner was killed by signal {-code}."
         error = last_error(redact_paths(output, self._context.records.workdir(self.name)))
@@ -345,7 +344,7 @@ class ProcessAttempt:
         said = f"The runner ended with {code} and no result.{last}"
         return pb.PHASE_FAILED, "ProcessExited", said
 
-    def _shortage(self) -> str:
+    def _out_of_memory_message(self) -> str:
         if asked := self._record.allotment.memory_bytes:
             return (
                 f"The job took more than the {in_units(asked)} of memory that it asked for "
@@ -368,6 +367,5 @@ class ProcessAttempt:
         except OSError as error:
             log.error("exit_record_failed", attempt=self.name, exc_info=error)
         reach("agent.end_recorded")
-        self._context.runners.confinement.forget(self._walls)
         self._context.places.release(self.name)
         self._become(phase)

@@ -1,6 +1,6 @@
 """Carries a growing log file to the control plane, each byte once, without the machine's paths.
 
-The file itself stays as it was written, for whoever runs the machine.
+The file itself stays as it was written, for the machine's operator.
 """
 
 import asyncio

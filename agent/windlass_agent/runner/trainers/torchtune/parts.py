@@ -179,9 +179,9 @@ class EventLogger:
         self._events.write(kind(step=step, total_steps=self._total_steps, epoch=epoch, **fields))
 
     def _agree(self, *_: Any) -> None:
-        """After each step of the optimizer: what all have read, and what one of them wants.
+        """Sums what all have read, and agrees on what one of them wants, after an optimizer step.
 
-        Who saves or leaves alone lets the others wait for ever.
+        A process that saves or leaves alone would let the others wait for ever.
         """
         rows: TokenRows = self._recipe._dataloader.dataset
         due = self._clock.is_due(self._recipe.global_step + 1)

@@ -1354,6 +1354,7 @@ class Capacity(google.protobuf.message.Message):
     USED_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     HELD_BY_ENGINES_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
+    LIBRARIES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1378,6 +1379,10 @@ class Capacity(google.protobuf.message.Message):
 
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Device]: ...
+    @property
+    def libraries(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Python packages that some settings of a backend need, such as `bitsandbytes`."""
+
     def __init__(
         self,
         *,
@@ -1395,9 +1400,10 @@ class Capacity(google.protobuf.message.Message):
         used_memory_bytes: builtins.int = ...,
         held_by_engines: windlass.api.jobs.v1.jobs_pb2.Resources | None = ...,
         devices: collections.abc.Iterable[Global___Device] | None = ...,
+        libraries: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "held_by_engines", b"held_by_engines", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "held_by_engines", b"held_by_engines", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 
@@ -1995,6 +2001,60 @@ class AuthenticateAgentResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "expires_at", b"expires_at", "name", b"name"]) -> None: ...
 
 Global___AuthenticateAgentResponse: typing_extensions.TypeAlias = AuthenticateAgentResponse
+
+@typing.final
+class FindEndedCredentialsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: builtins.int
+    @property
+    def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        digests: collections.abc.Iterable[builtins.bytes] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digests", b"digests"]) -> None: ...
+
+Global___FindEndedCredentialsRequest: typing_extensions.TypeAlias = FindEndedCredentialsRequest
+
+@typing.final
+class FindEndedCredentialsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENDED_FIELD_NUMBER: builtins.int
+    @property
+    def ended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EndedCredential]: ...
+    def __init__(
+        self,
+        *,
+        ended: collections.abc.Iterable[Global___EndedCredential] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended"]) -> None: ...
+
+Global___FindEndedCredentialsResponse: typing_extensions.TypeAlias = FindEndedCredentialsResponse
+
+@typing.final
+class EndedCredential(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    digest: builtins.bytes
+    reason: builtins.str
+    """As in the error of a call with it."""
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        digest: builtins.bytes = ...,
+        reason: builtins.str = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "message", b"message", "reason", b"reason"]) -> None: ...
+
+Global___EndedCredential: typing_extensions.TypeAlias = EndedCredential
 
 @typing.final
 class EnrollLocalRequest(google.protobuf.message.Message):

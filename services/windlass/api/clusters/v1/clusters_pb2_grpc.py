@@ -896,6 +896,11 @@ class ClustersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.FromString,
                 _registered_method=True)
+        self.FindEndedCredentials = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersInternalService/FindEndedCredentials',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsResponse.FromString,
+                _registered_method=True)
         self.EnrollLocal = channel.unary_unary(
                 '/windlass.api.clusters.v1.ClustersInternalService/EnrollLocal',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.EnrollLocalRequest.SerializeToString,
@@ -924,6 +929,13 @@ class ClustersInternalServiceServicer(object):
 
     def AuthenticateAgent(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindEndedCredentials(self, request, context):
+        """Says which of some credentials are not good, and why. To ask uses none of them.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -966,6 +978,11 @@ def add_ClustersInternalServiceServicer_to_server(servicer, server):
                     servicer.AuthenticateAgent,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.SerializeToString,
+            ),
+            'FindEndedCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindEndedCredentials,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsResponse.SerializeToString,
             ),
             'EnrollLocal': grpc.unary_unary_rpc_method_handler(
                     servicer.EnrollLocal,
@@ -1016,6 +1033,33 @@ class ClustersInternalService(object):
             '/windlass.api.clusters.v1.ClustersInternalService/AuthenticateAgent',
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentRequest.SerializeToString,
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.AuthenticateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindEndedCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersInternalService/FindEndedCredentials',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.FindEndedCredentialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -789,6 +789,22 @@ _ClustersInternalServiceAuthenticateAgentType = typing_extensions.TypeVar(
     ],
 )
 
+_ClustersInternalServiceFindEndedCredentialsType = typing_extensions.TypeVar(
+    '_ClustersInternalServiceFindEndedCredentialsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
+    ],
+)
+
 _ClustersInternalServiceEnrollLocalType = typing_extensions.TypeVar(
     '_ClustersInternalServiceEnrollLocalType',
     grpc.UnaryUnaryMultiCallable[
@@ -853,7 +869,7 @@ _ClustersInternalServiceWatchStatusType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceEnrollLocalType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceWatchStatusType]):
+class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceFindEndedCredentialsType, _ClustersInternalServiceEnrollLocalType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceWatchStatusType]):
     """What the services that own workloads ask."""
 
     @typing.overload
@@ -861,6 +877,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+            windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
@@ -887,6 +907,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
             windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+            windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
             windlass.api.clusters.v1.clusters_pb2.EnrollResponse,
         ],
@@ -905,6 +929,9 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
     ], channel: grpc.aio.Channel) -> None: ...
 
     AuthenticateAgent: _ClustersInternalServiceAuthenticateAgentType
+
+    FindEndedCredentials: _ClustersInternalServiceFindEndedCredentialsType
+    """Says which of some credentials are not good, and why. To ask uses none of them."""
 
     EnrollLocal: _ClustersInternalServiceEnrollLocalType
     """Makes a cluster for the agent inside a server, shared by all projects; a taken name gets
@@ -927,6 +954,10 @@ ClustersInternalServiceAsyncStub: typing_extensions.TypeAlias = ClustersInternal
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
         windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+        windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.EnrollLocalRequest,
@@ -955,6 +986,14 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.AuthenticateAgentResponse]]: ...
+
+    @abc.abstractmethod
+    def FindEndedCredentials(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.FindEndedCredentialsResponse]]:
+        """Says which of some credentials are not good, and why. To ask uses none of them."""
 
     @abc.abstractmethod
     def EnrollLocal(

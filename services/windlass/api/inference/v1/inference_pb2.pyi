@@ -31,6 +31,7 @@ class Engine(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    REPLICA_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -38,6 +39,8 @@ class Engine(google.protobuf.message.Message):
     message: builtins.str
     created_at: builtins.int
     engine: builtins.str
+    replica: builtins.int
+    """Its number among the engines of its model, from 0."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -51,8 +54,9 @@ class Engine(google.protobuf.message.Message):
         message: builtins.str = ...,
         created_at: builtins.int = ...,
         engine: builtins.str = ...,
+        replica: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica"]) -> None: ...
 
 Global___Engine: typing_extensions.TypeAlias = Engine
 
@@ -92,6 +96,133 @@ class ListEnginesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["engines", b"engines", "has_more", b"has_more"]) -> None: ...
 
 Global___ListEnginesResponse: typing_extensions.TypeAlias = ListEnginesResponse
+
+@typing.final
+class Serving(google.protobuf.message.Message):
+    """How a model is served."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    MIN_REPLICAS_FIELD_NUMBER: builtins.int
+    READY_REPLICAS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    UPDATED_AT_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    min_replicas: builtins.int
+    """Engines that run whether or not somebody asks."""
+    ready_replicas: builtins.int
+    """Those that answer now."""
+    message: builtins.str
+    """Why there are fewer; empty otherwise."""
+    updated_at: builtins.int
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        min_replicas: builtins.int = ...,
+        ready_replicas: builtins.int = ...,
+        message: builtins.str = ...,
+        updated_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "updated_at", b"updated_at"]) -> None: ...
+
+Global___Serving: typing_extensions.TypeAlias = Serving
+
+@typing.final
+class PutServingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    MIN_REPLICAS_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    min_replicas: builtins.int
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        min_replicas: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["min_replicas", b"min_replicas", "model", b"model"]) -> None: ...
+
+Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
+
+@typing.final
+class GetServingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model"]) -> None: ...
+
+Global___GetServingRequest: typing_extensions.TypeAlias = GetServingRequest
+
+@typing.final
+class ListServingsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListServingsRequest: typing_extensions.TypeAlias = ListServingsRequest
+
+@typing.final
+class ListServingsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SERVINGS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def servings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Serving]: ...
+    def __init__(
+        self,
+        *,
+        servings: collections.abc.Iterable[Global___Serving] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "servings", b"servings"]) -> None: ...
+
+Global___ListServingsResponse: typing_extensions.TypeAlias = ListServingsResponse
+
+@typing.final
+class DeleteServingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model"]) -> None: ...
+
+Global___DeleteServingRequest: typing_extensions.TypeAlias = DeleteServingRequest
+
+@typing.final
+class DeleteServingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteServingResponse: typing_extensions.TypeAlias = DeleteServingResponse
 
 @typing.final
 class Route(google.protobuf.message.Message):
@@ -237,13 +368,19 @@ class FindUsesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENGINE_IDS_FIELD_NUMBER: builtins.int
+    SERVING_MODELS_FIELD_NUMBER: builtins.int
     @property
     def engine_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def serving_models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of the version whose serving is set."""
+
     def __init__(
         self,
         *,
         engine_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        serving_models: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["engine_ids", b"engine_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engine_ids", b"engine_ids", "serving_models", b"serving_models"]) -> None: ...
 
 Global___FindUsesResponse: typing_extensions.TypeAlias = FindUsesResponse

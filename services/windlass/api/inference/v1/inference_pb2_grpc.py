@@ -40,6 +40,26 @@ class InferenceServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesResponse.FromString,
                 _registered_method=True)
+        self.PutServing = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/PutServing',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutServingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.FromString,
+                _registered_method=True)
+        self.GetServing = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/GetServing',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetServingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.FromString,
+                _registered_method=True)
+        self.ListServings = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/ListServings',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsResponse.FromString,
+                _registered_method=True)
+        self.DeleteServing = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/DeleteServing',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer(object):
@@ -52,6 +72,32 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutServing(self, request, context):
+        """Sets how a model of the project is served; idempotent. Of a model for everyone: operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetServing(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListServings(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteServing(self, request, context):
+        """Ends the model's engines; a request starts one again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +105,26 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.ListEngines,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesResponse.SerializeToString,
+            ),
+            'PutServing': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutServing,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutServingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.SerializeToString,
+            ),
+            'GetServing': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetServing,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetServingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.SerializeToString,
+            ),
+            'ListServings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListServings,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsResponse.SerializeToString,
+            ),
+            'DeleteServing': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteServing,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -89,6 +155,114 @@ class InferenceService(object):
             '/windlass.api.inference.v1.InferenceService/ListEngines',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEnginesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutServing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/PutServing',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutServingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetServing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/GetServing',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetServingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Serving.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListServings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/ListServings',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListServingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteServing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/DeleteServing',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
             options,
             channel_credentials,
             insecure,

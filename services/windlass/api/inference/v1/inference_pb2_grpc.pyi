@@ -41,7 +41,71 @@ _InferenceServiceListEnginesType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType]):
+_InferenceServicePutServingType = typing_extensions.TypeVar(
+    '_InferenceServicePutServingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+)
+
+_InferenceServiceGetServingType = typing_extensions.TypeVar(
+    '_InferenceServiceGetServingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+)
+
+_InferenceServiceListServingsType = typing_extensions.TypeVar(
+    '_InferenceServiceListServingsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+    ],
+)
+
+_InferenceServiceDeleteServingType = typing_extensions.TypeVar(
+    '_InferenceServiceDeleteServingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+    ],
+)
+
+class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType]):
     """Engines, as tenants see them."""
 
     @typing.overload
@@ -49,6 +113,22 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType]):
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.ListEnginesRequest,
             windlass.api.inference.v1.inference_pb2.ListEnginesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutServingRequest,
+            windlass.api.inference.v1.inference_pb2.Serving,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.GetServingRequest,
+            windlass.api.inference.v1.inference_pb2.Serving,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+            windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+            windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -58,14 +138,56 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType]):
             windlass.api.inference.v1.inference_pb2.ListEnginesRequest,
             windlass.api.inference.v1.inference_pb2.ListEnginesResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutServingRequest,
+            windlass.api.inference.v1.inference_pb2.Serving,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.GetServingRequest,
+            windlass.api.inference.v1.inference_pb2.Serving,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+            windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+            windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     ListEngines: _InferenceServiceListEnginesType
+
+    PutServing: _InferenceServicePutServingType
+    """Sets how a model of the project is served; idempotent. Of a model for everyone: operators."""
+
+    GetServing: _InferenceServiceGetServingType
+
+    ListServings: _InferenceServiceListServingsType
+
+    DeleteServing: _InferenceServiceDeleteServingType
+    """Ends the model's engines; a request starts one again."""
 
 InferenceServiceAsyncStub: typing_extensions.TypeAlias = InferenceServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.ListEnginesRequest,
         windlass.api.inference.v1.inference_pb2.ListEnginesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetServingRequest,
+        windlass.api.inference.v1.inference_pb2.Serving,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListServingsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
     ],
 ]
 
@@ -78,6 +200,36 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.inference.v1.inference_pb2.ListEnginesRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListEnginesResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListEnginesResponse]]: ...
+
+    @abc.abstractmethod
+    def PutServing(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.PutServingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.Serving, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.Serving]]:
+        """Sets how a model of the project is served; idempotent. Of a model for everyone: operators."""
+
+    @abc.abstractmethod
+    def GetServing(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.GetServingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.Serving, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.Serving]]: ...
+
+    @abc.abstractmethod
+    def ListServings(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ListServingsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListServingsResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListServingsResponse]]: ...
+
+    @abc.abstractmethod
+    def DeleteServing(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.DeleteServingResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.DeleteServingResponse]]:
+        """Ends the model's engines; a request starts one again."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

@@ -420,11 +420,18 @@ class Progress(google.protobuf.message.Message):
     TOTAL_STEPS_FIELD_NUMBER: builtins.int
     TOKENS_PER_SECOND_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
+    TRAIN_LOSS_FIELD_NUMBER: builtins.int
+    TRAIN_MEAN_REWARD_FIELD_NUMBER: builtins.int
     step: builtins.int
     total_steps: builtins.int
     tokens_per_second: builtins.float
     phase: builtins.str
-    """What the attempt's runner is doing: `preparing`, `starting` (the trainer), `training`, `uploading`; else empty."""
+    """What the attempt's runner is doing: `preparing`, `starting` (the trainer), `training`, `evaluating`,
+    `exporting`, `uploading`; else empty.
+    """
+    train_loss: builtins.float
+    """Of the latest step that measured them; rewards are of methods that sample."""
+    train_mean_reward: builtins.float
     def __init__(
         self,
         *,
@@ -432,8 +439,15 @@ class Progress(google.protobuf.message.Message):
         total_steps: builtins.int = ...,
         tokens_per_second: builtins.float = ...,
         phase: builtins.str = ...,
+        train_loss: builtins.float | None = ...,
+        train_mean_reward: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["phase", b"phase", "step", b"step", "tokens_per_second", b"tokens_per_second", "total_steps", b"total_steps"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_train_loss", b"_train_loss", "_train_mean_reward", b"_train_mean_reward", "train_loss", b"train_loss", "train_mean_reward", b"train_mean_reward"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_train_loss", b"_train_loss", "_train_mean_reward", b"_train_mean_reward", "phase", b"phase", "step", b"step", "tokens_per_second", b"tokens_per_second", "total_steps", b"total_steps", "train_loss", b"train_loss", "train_mean_reward", b"train_mean_reward"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_train_loss", b"_train_loss"]) -> typing.Literal["train_loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_train_mean_reward", b"_train_mean_reward"]) -> typing.Literal["train_mean_reward"] | None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
 
@@ -1193,3 +1207,188 @@ class ChooseClusterResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "cluster_name", b"cluster_name", "reason", b"reason"]) -> None: ...
 
 Global___ChooseClusterResponse: typing_extensions.TypeAlias = ChooseClusterResponse
+
+@typing.final
+class Webhook(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    EVENT_TYPES_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    name: builtins.str
+    url: builtins.str
+    created_at: builtins.int
+    @property
+    def event_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """OpenAI's: `fine_tuning.job.succeeded`, ..."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        name: builtins.str = ...,
+        url: builtins.str = ...,
+        event_types: collections.abc.Iterable[builtins.str] | None = ...,
+        created_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "event_types", b"event_types", "id", b"id", "name", b"name", "url", b"url"]) -> None: ...
+
+Global___Webhook: typing_extensions.TypeAlias = Webhook
+
+@typing.final
+class CreateWebhookRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    EVENT_TYPES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Empty: the host of the URL."""
+    url: builtins.str
+    @property
+    def event_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """None: all."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        url: builtins.str = ...,
+        event_types: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["event_types", b"event_types", "name", b"name", "url", b"url"]) -> None: ...
+
+Global___CreateWebhookRequest: typing_extensions.TypeAlias = CreateWebhookRequest
+
+@typing.final
+class CreateWebhookResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEBHOOK_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    secret: builtins.str
+    @property
+    def webhook(self) -> Global___Webhook: ...
+    def __init__(
+        self,
+        *,
+        webhook: Global___Webhook | None = ...,
+        secret: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["webhook", b"webhook"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["secret", b"secret", "webhook", b"webhook"]) -> None: ...
+
+Global___CreateWebhookResponse: typing_extensions.TypeAlias = CreateWebhookResponse
+
+@typing.final
+class ListWebhooksRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListWebhooksRequest: typing_extensions.TypeAlias = ListWebhooksRequest
+
+@typing.final
+class ListWebhooksResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def webhooks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Webhook]: ...
+    def __init__(
+        self,
+        *,
+        webhooks: collections.abc.Iterable[Global___Webhook] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "webhooks", b"webhooks"]) -> None: ...
+
+Global___ListWebhooksResponse: typing_extensions.TypeAlias = ListWebhooksResponse
+
+@typing.final
+class GetWebhookRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: builtins.int
+    webhook_id: builtins.str
+    def __init__(
+        self,
+        *,
+        webhook_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["webhook_id", b"webhook_id"]) -> None: ...
+
+Global___GetWebhookRequest: typing_extensions.TypeAlias = GetWebhookRequest
+
+@typing.final
+class DeleteWebhookRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: builtins.int
+    webhook_id: builtins.str
+    def __init__(
+        self,
+        *,
+        webhook_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["webhook_id", b"webhook_id"]) -> None: ...
+
+Global___DeleteWebhookRequest: typing_extensions.TypeAlias = DeleteWebhookRequest
+
+@typing.final
+class DeleteWebhookResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteWebhookResponse: typing_extensions.TypeAlias = DeleteWebhookResponse
+
+@typing.final
+class TestWebhookRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: builtins.int
+    EVENT_TYPE_FIELD_NUMBER: builtins.int
+    webhook_id: builtins.str
+    event_type: builtins.str
+    def __init__(
+        self,
+        *,
+        webhook_id: builtins.str = ...,
+        event_type: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["event_type", b"event_type", "webhook_id", b"webhook_id"]) -> None: ...
+
+Global___TestWebhookRequest: typing_extensions.TypeAlias = TestWebhookRequest
+
+@typing.final
+class TestWebhookResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_CODE_FIELD_NUMBER: builtins.int
+    status_code: builtins.int
+    def __init__(
+        self,
+        *,
+        status_code: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["status_code", b"status_code"]) -> None: ...
+
+Global___TestWebhookResponse: typing_extensions.TypeAlias = TestWebhookResponse

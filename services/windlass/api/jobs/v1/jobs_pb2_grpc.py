@@ -626,6 +626,257 @@ class JobsService(object):
             _registered_method=True)
 
 
+class WebhooksServiceStub(object):
+    """Addresses of a project that are told when its jobs end.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CreateWebhook = channel.unary_unary(
+                '/windlass.api.jobs.v1.WebhooksService/CreateWebhook',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookResponse.FromString,
+                _registered_method=True)
+        self.ListWebhooks = channel.unary_unary(
+                '/windlass.api.jobs.v1.WebhooksService/ListWebhooks',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksResponse.FromString,
+                _registered_method=True)
+        self.GetWebhook = channel.unary_unary(
+                '/windlass.api.jobs.v1.WebhooksService/GetWebhook',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.GetWebhookRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Webhook.FromString,
+                _registered_method=True)
+        self.DeleteWebhook = channel.unary_unary(
+                '/windlass.api.jobs.v1.WebhooksService/DeleteWebhook',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookResponse.FromString,
+                _registered_method=True)
+        self.TestWebhook = channel.unary_unary(
+                '/windlass.api.jobs.v1.WebhooksService/TestWebhook',
+                request_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookResponse.FromString,
+                _registered_method=True)
+
+
+class WebhooksServiceServicer(object):
+    """Addresses of a project that are told when its jobs end.
+    """
+
+    def CreateWebhook(self, request, context):
+        """The secret is in this answer and nowhere else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWebhooks(self, request, context):
+        """Newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWebhook(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteWebhook(self, request, context):
+        """Ends its deliveries, also those that would be tried again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestWebhook(self, request, context):
+        """Sends a sample, once. INVALID_ARGUMENT `webhook_unreachable` when no HTTP response came.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_WebhooksServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CreateWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateWebhook,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookResponse.SerializeToString,
+            ),
+            'ListWebhooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWebhooks,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksResponse.SerializeToString,
+            ),
+            'GetWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWebhook,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.GetWebhookRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Webhook.SerializeToString,
+            ),
+            'DeleteWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteWebhook,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookResponse.SerializeToString,
+            ),
+            'TestWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestWebhook,
+                    request_deserializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'windlass.api.jobs.v1.WebhooksService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('windlass.api.jobs.v1.WebhooksService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class WebhooksService(object):
+    """Addresses of a project that are told when its jobs end.
+    """
+
+    @staticmethod
+    def CreateWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.WebhooksService/CreateWebhook',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.CreateWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.WebhooksService/ListWebhooks',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.ListWebhooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.WebhooksService/GetWebhook',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.GetWebhookRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.Webhook.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.WebhooksService/DeleteWebhook',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.DeleteWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.jobs.v1.WebhooksService/TestWebhook',
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookRequest.SerializeToString,
+            windlass_dot_api_dot_jobs_dot_v1_dot_jobs__pb2.TestWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class JobsAgentServiceStub(object):
     """What agents relay for their runners. Everything names job and attempt; a
     stale attempt is refused with FAILED_PRECONDITION `attempt_superseded`.
@@ -1082,5 +1333,6 @@ class JobsInternalService(object):
 
 
 JobsServiceAsyncStub = JobsServiceStub
+WebhooksServiceAsyncStub = WebhooksServiceStub
 JobsAgentServiceAsyncStub = JobsAgentServiceStub
 JobsInternalServiceAsyncStub = JobsInternalServiceStub

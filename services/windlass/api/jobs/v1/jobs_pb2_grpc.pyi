@@ -544,6 +544,218 @@ class JobsServiceServicer(metaclass=abc.ABCMeta):
 
 def add_JobsServiceServicer_to_server(servicer: JobsServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
+_WebhooksServiceCreateWebhookType = typing_extensions.TypeVar(
+    '_WebhooksServiceCreateWebhookType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+    ],
+)
+
+_WebhooksServiceListWebhooksType = typing_extensions.TypeVar(
+    '_WebhooksServiceListWebhooksType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+    ],
+)
+
+_WebhooksServiceGetWebhookType = typing_extensions.TypeVar(
+    '_WebhooksServiceGetWebhookType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.Webhook,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.Webhook,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.Webhook,
+    ],
+)
+
+_WebhooksServiceDeleteWebhookType = typing_extensions.TypeVar(
+    '_WebhooksServiceDeleteWebhookType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+    ],
+)
+
+_WebhooksServiceTestWebhookType = typing_extensions.TypeVar(
+    '_WebhooksServiceTestWebhookType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+    ],
+)
+
+class WebhooksServiceStub(typing.Generic[_WebhooksServiceCreateWebhookType, _WebhooksServiceListWebhooksType, _WebhooksServiceGetWebhookType, _WebhooksServiceDeleteWebhookType, _WebhooksServiceTestWebhookType]):
+    """Addresses of a project that are told when its jobs end."""
+
+    @typing.overload
+    def __init__(self: WebhooksServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+            windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.Webhook,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: WebhooksServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+            windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.Webhook,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+            windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    CreateWebhook: _WebhooksServiceCreateWebhookType
+    """The secret is in this answer and nowhere else."""
+
+    ListWebhooks: _WebhooksServiceListWebhooksType
+    """Newest first."""
+
+    GetWebhook: _WebhooksServiceGetWebhookType
+
+    DeleteWebhook: _WebhooksServiceDeleteWebhookType
+    """Ends its deliveries, also those that would be tried again."""
+
+    TestWebhook: _WebhooksServiceTestWebhookType
+    """Sends a sample, once. INVALID_ARGUMENT `webhook_unreachable` when no HTTP response came."""
+
+WebhooksServiceAsyncStub: typing_extensions.TypeAlias = WebhooksServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+        windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.Webhook,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+        windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse,
+    ],
+]
+
+class WebhooksServiceServicer(metaclass=abc.ABCMeta):
+    """Addresses of a project that are told when its jobs end."""
+
+    @abc.abstractmethod
+    def CreateWebhook(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.CreateWebhookRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.CreateWebhookResponse]]:
+        """The secret is in this answer and nowhere else."""
+
+    @abc.abstractmethod
+    def ListWebhooks(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.ListWebhooksRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.ListWebhooksResponse]]:
+        """Newest first."""
+
+    @abc.abstractmethod
+    def GetWebhook(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.GetWebhookRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.Webhook, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.Webhook]]: ...
+
+    @abc.abstractmethod
+    def DeleteWebhook(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.DeleteWebhookRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.DeleteWebhookResponse]]:
+        """Ends its deliveries, also those that would be tried again."""
+
+    @abc.abstractmethod
+    def TestWebhook(
+        self,
+        request: windlass.api.jobs.v1.jobs_pb2.TestWebhookRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse, collections.abc.Awaitable[windlass.api.jobs.v1.jobs_pb2.TestWebhookResponse]]:
+        """Sends a sample, once. INVALID_ARGUMENT `webhook_unreachable` when no HTTP response came."""
+
+def add_WebhooksServiceServicer_to_server(servicer: WebhooksServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
 _JobsAgentServiceGetAssignmentType = typing_extensions.TypeVar(
     '_JobsAgentServiceGetAssignmentType',
     grpc.UnaryUnaryMultiCallable[

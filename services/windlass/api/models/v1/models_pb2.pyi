@@ -106,6 +106,7 @@ class Model(google.protobuf.message.Message):
     OWNED_BY_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -125,6 +126,10 @@ class Model(google.protobuf.message.Message):
     task: Global___ModelTask.ValueType
     parent: builtins.str
     """Public name of the model that the job's training began with, as it was called then."""
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Sentences on what it will not do, such as be served by any known engine."""
+
     def __init__(
         self,
         *,
@@ -141,8 +146,9 @@ class Model(google.protobuf.message.Message):
         owned_by: builtins.str = ...,
         task: Global___ModelTask.ValueType = ...,
         parent: builtins.str = ...,
+        warnings: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
 
@@ -290,6 +296,7 @@ class Fetch(google.protobuf.message.Message):
     FINISHED_AT_FIELD_NUMBER: builtins.int
     IS_GLOBAL_FIELD_NUMBER: builtins.int
     RETRY_REASON_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     """The name that the model gets."""
@@ -308,6 +315,8 @@ class Fetch(google.protobuf.message.Message):
     is_global: builtins.bool
     retry_reason: builtins.str
     """Why the last try failed and when the next follows; empty once the hub answers, and at the end."""
+    waits_for: builtins.str
+    """What it waits for, such as its turn; empty while bytes come, after a failed try, and at the end."""
     def __init__(
         self,
         *,
@@ -325,8 +334,9 @@ class Fetch(google.protobuf.message.Message):
         finished_at: builtins.int = ...,
         is_global: builtins.bool = ...,
         retry_reason: builtins.str = ...,
+        waits_for: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "commit", b"commit", "created_at", b"created_at", "error_code", b"error_code", "error_message", b"error_message", "finished_at", b"finished_at", "id", b"id", "is_global", b"is_global", "model", b"model", "retry_reason", b"retry_reason", "revision", b"revision", "source", b"source", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "commit", b"commit", "created_at", b"created_at", "error_code", b"error_code", "error_message", b"error_message", "finished_at", b"finished_at", "id", b"id", "is_global", b"is_global", "model", b"model", "retry_reason", b"retry_reason", "revision", b"revision", "source", b"source", "state", b"state", "waits_for", b"waits_for"]) -> None: ...
 
 Global___Fetch: typing_extensions.TypeAlias = Fetch
 

@@ -341,7 +341,7 @@ class RunEvent(google.protobuf.message.Message):
     level: Global___Level.ValueType
     message: builtins.str
     phase: builtins.str
-    """Set when a phase begins: preparing, training, uploading."""
+    """Set when a phase begins: preparing, starting, training, evaluating, exporting, uploading."""
     @property
     def metrics(self) -> Global___StepMetrics:
         """Set for a metrics event."""

@@ -164,6 +164,7 @@ class ApiKey(google.protobuf.message.Message):
     LAST_USED_AT_FIELD_NUMBER: builtins.int
     MADE_BY_FIELD_NUMBER: builtins.int
     PARENT_KEY_ID_FIELD_NUMBER: builtins.int
+    RESTS_ON_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     organization_id: builtins.str
@@ -186,6 +187,12 @@ class ApiKey(google.protobuf.message.Message):
     the one that made it.
     """
     parent_key_id: builtins.str
+    @property
+    def rests_on(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Who has to have the rights of the key beside its owner: who made it, and the owners and makers
+        of the keys that it was made with, one with the other.
+        """
+
     def __init__(
         self,
         *,
@@ -202,8 +209,9 @@ class ApiKey(google.protobuf.message.Message):
         last_used_at: builtins.int = ...,
         made_by: builtins.str = ...,
         parent_key_id: builtins.str = ...,
+        rests_on: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "project_id", b"project_id", "redacted", b"redacted", "revoked_at", b"revoked_at", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "project_id", b"project_id", "redacted", b"redacted", "rests_on", b"rests_on", "revoked_at", b"revoked_at", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___ApiKey: typing_extensions.TypeAlias = ApiKey
 
@@ -495,11 +503,90 @@ Global___RemoveMemberRequest: typing_extensions.TypeAlias = RemoveMemberRequest
 class RemoveMemberResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    ENDED_KEYS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def ended_keys(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ApiKey]:
+        """The newest 100 of those that ended."""
+
     def __init__(
         self,
+        *,
+        ended_keys: collections.abc.Iterable[Global___ApiKey] | None = ...,
+        has_more: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended_keys", b"ended_keys", "has_more", b"has_more"]) -> None: ...
 
 Global___RemoveMemberResponse: typing_extensions.TypeAlias = RemoveMemberResponse
+
+@typing.final
+class ListAffectedKeysRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    user_id: builtins.str
+    role: Global___Role.ValueType
+    """Unspecified: if the member left."""
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        role: Global___Role.ValueType = ...,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+
+Global___ListAffectedKeysRequest: typing_extensions.TypeAlias = ListAffectedKeysRequest
+
+@typing.final
+class AffectedKey(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    BECOMES_FIELD_NUMBER: builtins.int
+    becomes: Global___Role.ValueType
+    """What it could be at most; unspecified where it would end."""
+    @property
+    def key(self) -> Global___ApiKey: ...
+    def __init__(
+        self,
+        *,
+        key: Global___ApiKey | None = ...,
+        becomes: Global___Role.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["becomes", b"becomes", "key", b"key"]) -> None: ...
+
+Global___AffectedKey: typing_extensions.TypeAlias = AffectedKey
+
+@typing.final
+class ListAffectedKeysResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AffectedKey]: ...
+    def __init__(
+        self,
+        *,
+        keys: collections.abc.Iterable[Global___AffectedKey] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "keys", b"keys"]) -> None: ...
+
+Global___ListAffectedKeysResponse: typing_extensions.TypeAlias = ListAffectedKeysResponse
 
 @typing.final
 class CreateApiKeyRequest(google.protobuf.message.Message):

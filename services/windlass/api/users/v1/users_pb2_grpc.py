@@ -85,6 +85,11 @@ class UsersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersResponse.FromString,
                 _registered_method=True)
+        self.ListAffectedKeys = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/ListAffectedKeys',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysResponse.FromString,
+                _registered_method=True)
         self.RemoveMember = channel.unary_unary(
                 '/windlass.api.users.v1.UsersService/RemoveMember',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RemoveMemberRequest.SerializeToString,
@@ -210,9 +215,19 @@ class UsersServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAffectedKeys(self, request, context):
+        """The live keys that would end or could do less if somebody left, or had a role; newest first.
+        Owners alone may ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveMember(self, request, context):
-        """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
-        the platform; PutMember answers the same to a demotion of one.
+        """Ends the member's keys there, and those of others that rested on its rights.
+        FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+        the platform, and `own_key_affected` where the caller's key rests on the member; PutMember
+        answers the same to a demotion of one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -338,6 +353,11 @@ def add_UsersServiceServicer_to_server(servicer, server):
                     servicer.ListMembers,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersResponse.SerializeToString,
+            ),
+            'ListAffectedKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAffectedKeys,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysResponse.SerializeToString,
             ),
             'RemoveMember': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveMember,
@@ -666,6 +686,33 @@ class UsersService(object):
             '/windlass.api.users.v1.UsersService/ListMembers',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAffectedKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/ListAffectedKeys',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListAffectedKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

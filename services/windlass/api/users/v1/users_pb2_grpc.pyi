@@ -185,6 +185,22 @@ _UsersServiceListMembersType = typing_extensions.TypeVar(
     ],
 )
 
+_UsersServiceListAffectedKeysType = typing_extensions.TypeVar(
+    '_UsersServiceListAffectedKeysType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+        windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+        windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+        windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
+    ],
+)
+
 _UsersServiceRemoveMemberType = typing_extensions.TypeVar(
     '_UsersServiceRemoveMemberType',
     grpc.UnaryUnaryMultiCallable[
@@ -361,7 +377,7 @@ _UsersServicePutProjectQuotaType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
+class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceListAffectedKeysType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
     """Organizations, projects, members, API keys and tenants' secrets."""
 
     @typing.overload
@@ -405,6 +421,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.ListMembersRequest,
             windlass.api.users.v1.users_pb2.ListMembersResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+            windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RemoveMemberRequest,
@@ -495,6 +515,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
             windlass.api.users.v1.users_pb2.ListMembersResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+            windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RemoveMemberRequest,
             windlass.api.users.v1.users_pb2.RemoveMemberResponse,
         ],
@@ -564,9 +588,16 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
 
     ListMembers: _UsersServiceListMembersType
 
+    ListAffectedKeys: _UsersServiceListAffectedKeysType
+    """The live keys that would end or could do less if somebody left, or had a role; newest first.
+    Owners alone may ask.
+    """
+
     RemoveMember: _UsersServiceRemoveMemberType
-    """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
-    the platform; PutMember answers the same to a demotion of one.
+    """Ends the member's keys there, and those of others that rested on its rights.
+    FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+    the platform, and `own_key_affected` where the caller's key rests on the member; PutMember
+    answers the same to a demotion of one.
     """
 
     CreateApiKey: _UsersServiceCreateApiKeyType
@@ -638,6 +669,10 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.ListMembersRequest,
         windlass.api.users.v1.users_pb2.ListMembersResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+        windlass.api.users.v1.users_pb2.ListAffectedKeysResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RemoveMemberRequest,
@@ -763,13 +798,25 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windlass.api.users.v1.users_pb2.ListMembersResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ListMembersResponse]]: ...
 
     @abc.abstractmethod
+    def ListAffectedKeys(
+        self,
+        request: windlass.api.users.v1.users_pb2.ListAffectedKeysRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.ListAffectedKeysResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ListAffectedKeysResponse]]:
+        """The live keys that would end or could do less if somebody left, or had a role; newest first.
+        Owners alone may ask.
+        """
+
+    @abc.abstractmethod
     def RemoveMember(
         self,
         request: windlass.api.users.v1.users_pb2.RemoveMemberRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.RemoveMemberResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RemoveMemberResponse]]:
-        """FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
-        the platform; PutMember answers the same to a demotion of one.
+        """Ends the member's keys there, and those of others that rested on its rights.
+        FAILED_PRECONDITION, reason `last_owner`, for the last owner of a project, an organization or
+        the platform, and `own_key_affected` where the caller's key rests on the member; PutMember
+        answers the same to a demotion of one.
         """
 
     @abc.abstractmethod

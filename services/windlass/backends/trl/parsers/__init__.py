@@ -1,6 +1,8 @@
 """Every flag of TRL's scripts, by release and method: what the parser of each release said.
 
 `tests/contract/test_trl_parser.py` holds the files to the parser of the TRL that is installed.
+
+May import `versions` beside it, and nothing else of Windlass.
 """
 
 import json

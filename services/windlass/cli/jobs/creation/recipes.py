@@ -37,12 +37,14 @@ def list_recipes(call: Call) -> None:
 
 def _item(name: str) -> Item:
     document = recipe(name)
-    about = _file(name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    lines = _file(name).read_text(encoding="utf-8").splitlines()
+    about, *notes = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
     return {
         "id": name,
         "name": name,
         "method": JobDocument(document).method,
         "about": about,
+        "notes": " ".join(notes),
         "document": document,
     }
 

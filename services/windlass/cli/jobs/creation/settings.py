@@ -30,7 +30,7 @@ def apply(document: JobDocument, openapi: Item, assignments: Sequence[str]) -> N
 
 
 class JobSchema:
-    """What a job's document may hold, of a server's /openapi.json."""
+    """The schema of a job's document, of a server's /openapi.json."""
 
     def __init__(self, openapi: Item, *, foreign: bool = False):
         """`foreign` lets settings of a backend pass that the document does not describe."""

@@ -1,4 +1,4 @@
-"""From a document to a job: files are looked at, everything is checked, then files are sent."""
+"""Submission of a document as a job: files are read, everything is checked, then files are sent."""
 
 import copy
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def submit(call: Call, request: Item, *, dry_run: bool) -> Item:
         elif given:
             document.put({at: _uploaded(call, str(given))})
     if dry_run or local:
-        checked = call.client.jobs.check(document.body, **_described(document, local))
+        checked = call.client.jobs.check(document.body, **_described(call, document, local))
         if dry_run:
             return checked
     for which, path in local.items():
@@ -47,20 +47,20 @@ def submit(call: Call, request: Item, *, dry_run: bool) -> Item:
     return call.client.jobs.create(document.body)
 
 
-def _described(document: JobDocument, local: Mapping[str, Path]) -> Item:
-    """What the server need know of files before their upload; raises Problem for a bad one."""
+def _described(call: Call, document: JobDocument, local: Mapping[str, Path]) -> Item:
+    """Returns what the server must know of files before upload; raises Problem for a bad one."""
     known: Item = {}
     for which, path in local.items():
-        summary = checking.require_sound(path)
+        summary = checking.require_sound(call, path)
         known[f"{which}_format"] = summary.format
         if which == "training":
             known["training_examples"] = summary.examples
-        _require_gradable(document, which, path, summary)
+        _require_gradable(call, document, which, path, summary)
     return known
 
 
 def _require_gradable(
-    document: JobDocument, which: str, path: Path, summary: "FileSummary"
+    call: Call, document: JobDocument, which: str, path: Path, summary: "FileSummary"
 ) -> None:
     """Raises Problem for examples that a grader of the job cannot grade."""
     from windlass.datasets import formats_for
@@ -72,7 +72,7 @@ def _require_gradable(
         asked = document.get(f"{_EVALUATION}.max_examples")
         most = asked if isinstance(asked, int) and asked > 0 else EXAMPLES
     if grader and summary.format in formats_for(read):
-        checking.require_gradable(path, grader, read=read, most=most)
+        checking.require_gradable(call, path, grader, read=read, most=most)
 
 
 def _uploaded(call: Call, given: str) -> str:

@@ -48,7 +48,7 @@ class _Generation(Extension):
 
 
 class _Namespace(Namespace):
-    """Without the attributes that lead to Python's own."""
+    """A namespace without the attributes that lead to Python's own."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):

@@ -81,6 +81,9 @@ class Spool:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    async def synced(self) -> None:
+        """Returns when what was appended outlives this process, which it does at once."""
+
     def sealed(self) -> list[Path]:
         """Segments that are complete, oldest first."""
         return [path for path in sorted(self._folder.glob("*.log")) if not self._is_open(path)]

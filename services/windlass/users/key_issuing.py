@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from windlass.api.users.v1 import users_pb2 as pb
+from windlass.bounds import MAX_KEY_SECONDS
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
@@ -10,7 +11,6 @@ from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
 from windlass.policy import MEMBERS, OWNER_ROLES, PROJECT_ROLES, lesser
 from windlass.users.domain import (
-    MAX_KEY_SECONDS,
     ApiKey,
     require_grant,
     require_scope,
@@ -82,20 +82,32 @@ class Issuer:
     ) -> None:
         """Raises unless the caller administers this member, who may be what the key will be."""
         if not principal.may(MEMBERS):
-            raise PermissionDenied("Only owners make keys for others.", param="user_id")
+            raise PermissionDenied(
+                "Only owners can make keys for other members. Leave user_id out for a key of "
+                "your own.",
+                param="user_id",
+            )
         held = await self._members.held(principal.organization_id, project_id, owner)
         # Nobody acts in the name of a person above them.
         for one in sorted(held):
             require_grant(principal.roles, one)
         if lesser(role, held, project_id=project_id) != role:
-            raise InvalidArgument(f"{owner} is no {role} there.", param="user_id")
+            raise InvalidArgument(
+                f"The member {owner} does not have the role {role} in this scope. Give it to the "
+                "member first, or choose a lower role for the key.",
+                param="user_id",
+            )
 
     async def _end(self, principal: Principal, seconds: int) -> int:
         """Returns when a key of so many seconds ends; raises InvalidArgument beyond its parent's
         end.
         """
         if not 0 <= seconds <= MAX_KEY_SECONDS:
-            raise InvalidArgument("expires_in must lie within ten years.", param="expires_in")
+            raise InvalidArgument(
+                f"expires_in must be between 1 and {MAX_KEY_SECONDS} seconds (ten years), or 0 for "
+                "a key that does not expire.",
+                param="expires_in",
+            )
         if not seconds:
             return 0
         end = now_seconds() + seconds
@@ -103,7 +115,9 @@ class Issuer:
             parent = await self._keys.by_id(principal.key_id)
             if parent.expires_at and end > parent.expires_at:
                 raise InvalidArgument(
-                    "A key ends no later than the one that makes it.", param="expires_in"
+                    "A key must expire no later than the key that makes it: expires_in must be at "
+                    f"most {parent.expires_at - end + seconds}. Leave it out for the same end.",
+                    param="expires_in",
                 )
         return end
 

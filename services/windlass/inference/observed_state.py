@@ -11,6 +11,7 @@ from windlass.api.sessions.v1 import sessions_pb2
 from windlass.api.sessions.v1.sessions_pb2_grpc import SessionsInternalServiceAsyncStub
 from windlass.core import telemetry
 from windlass.core.db.paging import whole
+from windlass.core.errors import Unavailable
 from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Rows, View
 from windlass.inference.names import Names
@@ -63,6 +64,15 @@ class ObservedState:
             tunnels=self._tunnels,
         )
 
+    async def known_view(self, rows: Rows) -> View:
+        """The view of these rows; raises Unavailable `starting` until everything was heard."""
+        view = await self.view(rows)
+        if view is None:
+            raise Unavailable(
+                "The state of the engines is not known yet; try again.", reason="starting"
+            )
+        return view
+
     async def run(self) -> None:
         """Follows all until cancelled, through every loss of a peer."""
         async with asyncio.TaskGroup() as group:
@@ -111,7 +121,7 @@ class ObservedState:
                 await self.refresh_clusters()
             except grpc.aio.AioRpcError as error:
                 log.warning("cluster_list_failed", error=error.details())
-            # Whoever wants the first engine has them asked at once.
+            # The first engine that is wanted has them asked at once.
             await asyncio.sleep(CLUSTERS_POLL_SECONDS if self._statuses else REST_SECONDS)
 
 

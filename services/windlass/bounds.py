@@ -1,0 +1,41 @@
+"""Bounds of what callers may send: /openapi.json promises them, and the services hold them.
+
+Those of a model's files and names are in `windlass.modelfiles`, those of a job's document in
+`windlass.jobs_api`, and those of Kubernetes's names in `windlass.kubernetes.names`.
+"""
+
+# Unix seconds, far beyond any date.
+LATEST = 2**40
+
+# Organizations, projects and API keys, as people see them.
+TITLE_LENGTH = 100
+USER_ID_LENGTH = 200
+SECRET_BYTES = 64 * 1024
+MAX_KEY_SECONDS = 10 * 365 * 86400
+MAX_QUOTA = 2**62
+
+MIN_FILE_SECONDS, MAX_FILE_SECONDS = 3600, 30 * 86400
+# Projects that a model is shared with in one request.
+MAX_GRANTED_PROJECTS = 100
+IDEMPOTENCY_KEY_LENGTH = 128
+# Of a user and of a repository of a hub, of `hf://USER/REPOSITORY`, and of a branch or commit.
+HUB_NAME_LENGTH = 96
+SOURCE_LENGTH = len("hf://") + 2 * HUB_NAME_LENGTH + 1
+REVISION_LENGTH = 128
+WEBHOOK_URL_LENGTH = 2048
+WEBHOOK_NAME_LENGTH = 256
+
+MAX_SLOTS = 10_000
+# Of a model.
+MAX_REPLICAS = 64
+MAX_ADDRESSES = 16
+# HOST:PORT.
+ADDRESS_LENGTH = 253 + 6
+# A million of whatever is paid in, for an hour.
+MAX_PRICE_MICROS = 10**12
+MAX_NODE_LABELS = 32
+MAX_TOLERATIONS = 16
+# Of one queue, and objects of the whole document.
+MAX_QUEUE_QUOTAS = 64
+MAX_QUOTA_OBJECTS = 1000
+MIN_ACCESS_SECONDS, MAX_ACCESS_SECONDS = 60, 3600

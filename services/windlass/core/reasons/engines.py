@@ -1,0 +1,44 @@
+"""Reasons of inference: the gateway's, and the built-in engine's; other engines have their own."""
+
+from windlass.core.errors import NotFound, Unavailable
+from windlass.core.reasons.reason import reason
+
+REASONS = {
+    "starting": reason(
+        "The state of the engines is not known yet; try again in a second.", Unavailable
+    ),
+    "model_not_ready": reason(
+        "No engine serves the model yet; try again, the message says what is waited for.", 503
+    ),
+    "serving_not_found": reason(
+        "The model is served on demand; `windlass models activate` has engines of it run.",
+        NotFound,
+    ),
+    "wrong_model_task": reason(
+        "The model scores answers and was asked to write, or the other way round; use the route "
+        "that the message names.",
+        400,
+    ),
+    "context_length_exceeded": reason(
+        "Prompt and completion do not fit into the model's context; shorten one of them.", 400
+    ),
+    "chat_template_missing": reason(
+        "The model has no chat template; use /v1/completions, or import it with one.", 400
+    ),
+    "chat_template_too_costly": reason(
+        "The model's chat template takes too long to render; import the model with a simpler one.",
+        400,
+    ),
+    "invalid_json_schema": reason(
+        "An answer cannot be held to the schema; simplify it as the message says.", 400
+    ),
+    "engine_overloaded": reason("The engine has too much to do; try again later.", 503),
+    "engine_stopped": reason("The engine has stopped; try again, another is started.", 503),
+    "engine_error": reason("The engine failed to answer; its log says why.", 500),
+    "engine_failed": reason("The engine broke off its answer; try again.", 502),
+    # To the gateway, which loads adapters into engines.
+    "adapter_exists": reason("An adapter of this name is loaded already; unload it first.", 400),
+    "adapter_not_found": reason("No adapter of this name is loaded; load it first.", 404),
+    "adapters_in_use": reason("All places for adapters are in use; try again later.", 503),
+    "invalid_adapter": reason("The adapter does not fit the engine's model.", 400),
+}

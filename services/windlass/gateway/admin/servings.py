@@ -1,0 +1,57 @@
+"""/v1/servings: how models are served, whether or not somebody asks."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.inference.v1 import inference_pb2_grpc as rpc
+from windlass.bounds import MAX_REPLICAS
+from windlass.core.app import App
+from windlass.gateway.openai.rendering import Json, page
+from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.plain import plain
+
+
+class PutServing(Body):
+    """Engines of a model that run whether or not somebody asks."""
+
+    min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
+
+
+def _render(serving: pb.Serving) -> Json:
+    # OpenAI's page cursors are ids.
+    return {"id": serving.model, **plain(serving, "serving")}
+
+
+def servings_router(app: App) -> APIRouter:
+    """Servings."""
+    router = APIRouter(prefix="/servings", tags=["models"])
+    inference = app.clients.stub(rpc.InferenceServiceStub)
+
+    @router.get("")
+    async def list_servings(after: After = "", limit: Limit = 0) -> Json:
+        """Lists how the project's models and those for everyone are served, by name."""
+        answer = await inference.ListServings(pb.ListServingsRequest(after=after, limit=limit))
+        return page([_render(serving) for serving in answer.servings], answer.has_more)
+
+    # Names may have slashes.
+    @router.put("/{model:path}")
+    async def put_serving(model: str, body: PutServing) -> Json:
+        """Has engines of a model run whether or not somebody asks."""
+        request = pb.PutServingRequest(model=model, min_replicas=body.min_replicas)
+        return _render(await inference.PutServing(request))
+
+    @router.get("/{model:path}")
+    async def retrieve_serving(model: str) -> Json:
+        """Returns how a model is served."""
+        return _render(await inference.GetServing(pb.GetServingRequest(model=model)))
+
+    @router.delete("/{model:path}")
+    async def delete_serving(model: str) -> Json:
+        """Ends a model's engines; a request starts one again."""
+        await inference.DeleteServing(pb.DeleteServingRequest(model=model))
+        return {"id": model, "object": "serving", "deleted": True}
+
+    return router

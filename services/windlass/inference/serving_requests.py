@@ -1,0 +1,195 @@
+"""Requests that set, show and end how models are served."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.bounds import MAX_REPLICAS
+from windlass.core.db.paging import page_of
+from windlass.core.db.wake import Wake
+from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
+from windlass.core.quotas import Quota, exceeded
+from windlass.core.rpc.auth import Principal, current
+from windlass.inference.domain import InferencePolicy, Rows, Serving, View, engine_bound
+from windlass.inference.observed_state import ObservedState
+from windlass.inference.routing import hindrance
+from windlass.inference.serving_store import ServingStore
+from windlass.inference.store import InferenceStore
+
+
+class ServingRequests:
+    """The part of InferenceService that is about servings."""
+
+    def __init__(
+        self,
+        store: InferenceStore,
+        servings: ServingStore,
+        observed: ObservedState,
+        models: ModelsInternalServiceAsyncStub,
+        wake: Wake,
+        policy: InferencePolicy,
+    ):
+        self._store = store
+        self._servings = servings
+        self._observed = observed
+        self._models = models
+        self._wake = wake
+        self._policy = policy
+
+    async def put(self, request: pb.PutServingRequest) -> pb.Serving:
+        """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
+        principal = current()
+        if not 1 <= request.min_replicas <= MAX_REPLICAS:
+            raise InvalidArgument(
+                f"min_replicas must be 1 to {MAX_REPLICAS}.", param="min_replicas"
+            )
+        resolved = await self._resolve(principal, request.model)
+        model, base = resolved.model, resolved.base.model
+        _require_own(principal, model.project_id)
+        if base.id and base.project_id != model.project_id:
+            _require_base(principal, model, base)
+        serving = Serving(
+            project_id=model.project_id,
+            model=model.id,
+            organization_id=model.organization_id,
+            version_id=model.version_id,
+            engine_version_id=base.version_id or model.version_id,
+            min_replicas=request.min_replicas,
+            updated_at=0.0,
+        )
+        await self._servings.put(serving, self._require_room)
+        self._wake.touch("inference")
+        rows = await self._store.rows()
+        return _shown(_set_for(model, rows), rows, await self._observed.known_view(rows))
+
+    async def get(self, request: pb.GetServingRequest) -> pb.Serving:
+        """Returns how a model is served; raises NotFound where it is on demand alone."""
+        serving, rows = await self._found(current(), request.model)
+        return _shown(serving, rows, await self._observed.known_view(rows))
+
+    async def list(self, request: pb.ListServingsRequest) -> pb.ListServingsResponse:
+        """The servings of the project's models and of those for everyone, by name."""
+        rows = await self._store.rows()
+        view = await self._observed.known_view(rows)
+        seen = sorted(_visible(rows, current()).values(), key=lambda one: one.model)
+        seen, more = page_of(seen, lambda one: one.model, after=request.after, limit=request.limit)
+        return pb.ListServingsResponse(
+            servings=[_shown(serving, rows, view) for serving in seen], has_more=more
+        )
+
+    async def delete(self, request: pb.DeleteServingRequest) -> pb.DeleteServingResponse:
+        """Ends what nobody asks for of a model; raises NotFound where it is on demand alone."""
+        principal = current()
+        serving, _ = await self._found(principal, request.model)
+        _require_own(principal, serving.project_id)
+        await self._servings.delete(serving)
+        self._wake.touch("inference")
+        return pb.DeleteServingResponse()
+
+    async def _resolve(self, principal: Principal, model: str) -> models_pb2.ResolvedModel:
+        return await self._models.ResolveModel(
+            models_pb2.ResolveModelRequest(project_id=principal.require_project(), id=model)
+        )
+
+    async def _found(self, principal: Principal, name: str) -> tuple[Serving, Rows]:
+        """The serving of a model as its name is resolved, and every row."""
+        model = (await self._resolve(principal, name)).model
+        rows = await self._store.rows()
+        return _set_for(model, rows), rows
+
+    def _require_room(
+        self, serving: Serving, others: Sequence[Serving], quotas: Mapping[str, int]
+    ) -> None:
+        """Raises where more would be kept running than may run at once."""
+        for scope in ("project", "organization"):
+            identifier = getattr(serving, f"{scope}_id") if serving.project_id else ""
+            bound = engine_bound(quotas, scope, identifier)
+            own = [one for one in others if one.project_id]
+            own = [one for one in own if getattr(one, f"{scope}_id") == identifier]
+            if bound and (kept := _kept([*own, serving])) > bound:
+                raise exceeded(Quota.ENGINES, scope, kept, bound)
+        kept, most = _kept([*others, serving]), self._policy.max_engines
+        if kept > most:
+            raise InvalidArgument(
+                f"{kept} engines would be kept running; this installation runs at most {most} "
+                "(inference.max_engines).",
+                param="min_replicas",
+            )
+        beside = [one for one in others if one.engine_version_id == serving.engine_version_id]
+        if len(beside) >= self._policy.max_adapters:
+            raise InvalidArgument(
+                f"At most {self._policy.max_adapters} models of one base can be kept running "
+                "(inference.max_adapters).",
+                param="model",
+            )
+
+
+def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
+    for serving in rows.servings:
+        if (serving.project_id, serving.model) == (model.project_id, model.id):
+            return serving
+    raise NotFound(
+        f"No engine of {model.id!r} is set to run; a request starts one.",
+        reason="serving_not_found",
+        param="model",
+    )
+
+
+def _visible(rows: Rows, principal: Principal) -> dict[str, Serving]:
+    """Servings that the project sees, by name; its own model hides one for everyone."""
+    project = principal.require_project()
+    seen = [one for one in rows.servings if one.project_id in ("", project)]
+    return {one.model: one for one in sorted(seen, key=lambda one: one.project_id)}
+
+
+def _require_own(principal: Principal, project_id: str) -> None:
+    if project_id == principal.project_id or (not project_id and principal.may("platform.write")):
+        return
+    if project_id:
+        raise PermissionDenied(
+            "The model belongs to another project, which alone may set how it is served.",
+            param="model",
+        )
+    raise PermissionDenied(
+        "Only platform administrators may set how a model for everyone is served.", param="model"
+    )
+
+
+def _require_base(principal: Principal, model: models_pb2.Model, base: models_pb2.Model) -> None:
+    """Raises PermissionDenied where engines of a base that others use as well would be kept."""
+    if base.project_id or not principal.may("platform.write"):
+        raise PermissionDenied(
+            f"{model.id} is an adapter of {base.id}, which is not the project's own; engines of "
+            "that run on demand, or an operator keeps them running.",
+            param="model",
+        )
+
+
+def _kept(servings: Sequence[Serving]) -> int:
+    """The number of engines that these keep running together."""
+    replicas = Counter[str]()
+    for one in servings:
+        version = one.engine_version_id
+        replicas[version] = max(replicas[version], one.min_replicas)
+    return replicas.total()
+
+
+def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
+    name = view.names.get(serving.version_id)
+    engines = [one for one in rows.running if one.version_id == serving.engine_version_id]
+    hindrances = [hindrance(name, one, view) for one in engines] if name else []
+    ready = hindrances.count(None)
+    message = ""
+    if ready < serving.min_replicas:
+        unready = [one for one in hindrances if one is not None]
+        error, waits_for = unready[0] if unready else (serving.error, "")
+        message = error or waits_for or "waiting for a place for the engine"
+    return pb.Serving(
+        model=serving.model,
+        min_replicas=serving.min_replicas,
+        ready_replicas=ready,
+        message=message,
+        updated_at=int(serving.updated_at),
+    )

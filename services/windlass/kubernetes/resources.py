@@ -1,0 +1,3 @@
+"""Names of extended resources."""
+
+NVIDIA_GPU = "nvidia.com/gpu"

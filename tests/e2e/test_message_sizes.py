@@ -1,0 +1,278 @@
+"""No page of a list is larger than 1 MiB, however large its rows are, and pages leave none out.
+
+What a tenant or an agent may make as large as that is made by the API, and copied in the database.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any
+
+import httpx
+import pytest
+from google.protobuf.message import Message
+from tests.support.clients.refusals import refusal
+from tests.support.clients.wire import Metadata, Wire, every_method, methods_for, short
+from tests.support.environments import postgres
+from tests.support.factories.tenants import Caller
+from tests.support.processes import shapes
+from tests.support.processes.front_door import MODEL, Front, import_model, jsonl, upload
+
+from windlass.api.auth.v1 import auth_pb2
+from windlass.api.clusters.v1 import clusters_pb2 as clusters
+from windlass.api.files.v1 import files_pb2 as files
+from windlass.api.jobs.v1 import jobs_pb2 as jobs
+from windlass.api.models.v1 import models_pb2 as models
+from windlass.api.rbac.v1 import rbac_pb2 as rbac
+from windlass.api.users.v1 import users_pb2 as users
+from windlass.bounds import (
+    MAX_NODE_LABELS,
+    TITLE_LENGTH,
+    USER_ID_LENGTH,
+    WEBHOOK_NAME_LENGTH,
+    WEBHOOK_URL_LENGTH,
+)
+from windlass.clusters.transport.agent_service import MAX_CAPACITY_BYTES
+from windlass.files.domain import FILENAME_LENGTH
+from windlass.graders.sources import SOURCE_BYTES
+from windlass.jobs.domain.reports import MAX_VALUES, MESSAGE_LENGTH, NAME_LENGTH
+from windlass.modelfiles.naming import MODEL_NAME_LENGTH
+from windlass.users.keys.store import MAX_PEOPLE
+
+MESSAGE_BYTES = 2**20
+# The cursor of a row.
+Key = Callable[[Any], str]
+ID: Key = attrgetter("id")
+# Four bytes in UTF-8.
+WIDE = "\U0001d400"
+# Lists whose rows are few, or of this release.
+SMALL = {
+    "RbacService/ListRoles": "the roles of the policy",
+    "JobsService/ListRuntimes": "the backends that live clusters have",
+    "InferenceService/ListEngines": "`inference.max_engines` of the installation",
+    "InferenceService/ListServings": "as many as `inference.max_engines`",
+    "ModelsService/ListGrants": "100 ids",
+    "JobsService/ListCheckpoints": "100 names, each with the 32 numbers of a report",
+    "UsersService/ListAffectedKeys": "keys, as in ListApiKeys, by the same page",
+}
+
+
+class Shelf:
+    """An installation full of large rows, and its administrator."""
+
+    def __init__(self, front: Front, wire: Wire):
+        self._front = front
+        self.wire = wire
+        with front.windlass.http() as http:
+            me = http.get("/v1/me").json()["principal"]
+        self.caller = Caller(
+            front.windlass, me["organization_id"], me["project_id"], "platform_admin",
+            front.windlass.owner_key, me["key_id"],
+        )  # fmt: skip
+        self.job = ""
+
+    @property
+    def credentials(self) -> Metadata:
+        return self.wire.credentials(self.caller)
+
+    def copy(self, table: str, number: int, where: str, **columns: str) -> None:
+        """So many copies of a row, which have other expressions of `n` in some columns."""
+        query = (
+            "SELECT column_name FROM information_schema.columns"
+            " WHERE table_name = %s AND is_identity = 'NO'"
+        )
+        names = [row[0] for row in self._front.rows(query, table)]
+        chosen = [columns.get(name, f'"{name}"') for name in names]
+        quoted = ", ".join(f'"{name}"' for name in names)
+        made = self._front.rows(
+            f"INSERT INTO {table} ({quoted}) SELECT {', '.join(chosen)}"
+            f" FROM {table}, generate_series(1, {number}) AS n WHERE {where} RETURNING 1"
+        )
+        assert len(made) == number
+
+    def pages(self, name: str, request: Any, field: str, key: Key) -> Iterator[Message]:
+        """Every page of a list."""
+        method = next(method for method in every_method() if short(method) == name)
+        while True:
+            (page,) = self.wire.call(method, request, self.credentials)
+            yield page
+            if not page.has_more:
+                return
+            request.after = key(getattr(page, field)[-1])
+
+
+@pytest.fixture(scope="module")
+def shelf(postgres_url: str) -> Iterator[Shelf]:
+    settings = {"agent": {"enabled": False}}
+    with (
+        postgres.reachable_folder() as folder,
+        postgres.fresh_database(postgres_url) as url,
+        shapes.installation(shapes.ONE, folder / "data", url, settings) as made,
+    ):
+        wire = Wire(front := Front(made, url))
+        shelf = Shelf(front, wire)
+        with made.http() as http:
+            _fill(shelf, http)
+        yield shelf
+        wire.close()
+
+
+def _fill(shelf: Shelf, http: httpx.Client) -> None:
+    user, title = "u" * (USER_ID_LENGTH - 8), WIDE * TITLE_LENGTH
+    made = {}
+    for path, body in {
+        "/v1/organizations": {"title": title},
+        "/v1/projects": {"title": title},
+        "/v1/api_keys": {"name": title, "role": "organization_owner"},
+        "/v1/clusters": {"name": "c" * 50, "executor": "process"},
+        "/v1/webhook_endpoints": {
+            "url": "https://hooks.example.com/" + "w" * (WEBHOOK_URL_LENGTH - 26),
+            "name": WIDE * WEBHOOK_NAME_LENGTH,
+        },
+    }.items():
+        answer = http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        made[path] = answer.json()["id"]
+    member = {"user_id": user, "role": "organization_owner"}
+    assert http.put("/v1/members", json=member).status_code == 200
+    assert http.put("/v1/secrets/s", json={"value": "x"}).status_code == 200
+    model = "m" * 60
+    assert import_model(http, model, MODEL).status_code == 200
+    fetch = http.post("/v1/model_fetches", json={"source": "hf://a/b"}).json()["id"]
+    example = {"messages": [{"role": "user", "content": "Ahoy?"}], "answer": "Ahoy!"}
+    file = upload(shelf.caller.openai(), jsonl([example] * 20)).id
+    body = _reinforced(model, file, SOURCE_BYTES) | {
+        "metadata": dict.fromkeys("abcdefgh", WIDE * 512)
+    }
+    created = http.post("/v1/fine_tuning/jobs", json=body)
+    assert created.status_code == 200, created.text
+    shelf.job = created.json()["id"]
+    here = {name: f"id = '{identifier}'" for name, identifier in made.items()}
+    shelf.copy("users_organizations", 200, here["/v1/organizations"], id="id || n")
+    shelf.copy("users_projects", 200, here["/v1/projects"], id="id || n", title="id || title || n")
+    shelf.copy("users_members", 200, f"user_id = '{user}'", user_id="user_id || n")
+    people = f"(SELECT array_agg('{user}' || p) FROM generate_series(1, {MAX_PEOPLE}) p)"
+    shelf.copy(
+        "users_api_keys", 200, here["/v1/api_keys"], id="id || n",
+        digest="digest || n::text::bytea", rests_on=people, user_id=f"'{user}'",
+    )  # fmt: skip
+    shelf.copy("users_secrets", 200, "name = 's'", name="repeat('s', 56) || n")
+    shelf.copy("rbac_audit_events", 300, "sequence = 1", id="id || n", resource="repeat('r', 256)")
+    name = f"repeat('m', {MODEL_NAME_LENGTH - 8}) || n"
+    shelf.copy("models_versions", 1200, "true", id="id || n", name=name)
+    shelf.copy(
+        "models_models", 1200, "true", name=name, version_id="version_id || n",
+        revision="revision + n",
+    )  # fmt: skip
+    shelf.copy(
+        "models_fetches", 200, f"id = '{fetch}'", id="id || n", error_message="repeat('e', 2000)",
+        state="'failed'", name="repeat('m', 250) || n",
+    )  # fmt: skip
+    shelf.copy(
+        "files_files",
+        12_000,
+        f"id = '{file}'",
+        id="id || n",
+        status_details=_text(300),
+        filename=_text(FILENAME_LENGTH // 4),
+    )
+    shelf.copy("jobs_webhooks", 200, here["/v1/webhook_endpoints"], id="id || n")
+    shelf.copy("jobs_jobs", 30, f"id = '{shelf.job}'", id="id || n", request_id="id || n")
+    values = json.dumps({"v" * (NAME_LENGTH - 2) + f"{n:02}": 1 / 3 for n in range(MAX_VALUES)})
+    shelf.copy(
+        "jobs_events", 1500, f"job_id = '{shelf.job}' AND revision = 1",
+        revision="revision + 1000 + n", message=_text(MESSAGE_LENGTH),
+        metrics=f"'{values}'::jsonb",
+    )  # fmt: skip
+    labels = {".".join(["p" * 60] * 4) + f".e/k{n:02}": "v" * 63 for n in range(MAX_NODE_LABELS)}
+    place = f"/v1/clusters/{made['/v1/clusters']}/assignments/{made['/v1/projects']}"
+    assigned = http.put(place, json={"node_selector": labels})
+    assert assigned.status_code == 200, assigned.text
+    shelf.copy("clusters_assignments", 200, "true", namespace="namespace || n",
+               project_id="project_id || n")  # fmt: skip
+    shelf.copy("clusters_clusters", 150, here["/v1/clusters"], id="id || n", name="name || n",
+               capacity=f"'\\x{_capacity().hex()}'::bytea", shared="true")  # fmt: skip
+
+
+def _text(characters: int) -> str:
+    return f"repeat('{WIDE}', {characters})"
+
+
+def _capacity() -> bytes:
+    said = clusters.Capacity(backends=["b" * 1000] * (MAX_CAPACITY_BYTES // 1010), slots=1)
+    assert MAX_CAPACITY_BYTES * 0.9 < said.ByteSize() <= MAX_CAPACITY_BYTES
+    return said.SerializeToString()
+
+
+def _reinforced(model: str, file: str, size: int) -> dict[str, Any]:
+    """A job with a grader whose source has so many bytes."""
+    source = "def grade(sample, item):\n    return 1.0\n#"
+    source += "x" * (size - len(source))
+    grader = {"type": "python", "name": "g", "source": source}
+    method = {"type": "reinforcement", "reinforcement": {"grader": grader}}
+    return {"model": model, "training_file": file, "method": method}
+
+
+def test_a_job_that_no_message_holds_is_refused(shelf: Shelf) -> None:
+    model, file = "m" * 60, "file-none"
+    one = _reinforced(model, file, SOURCE_BYTES)["method"]["reinforcement"]["grader"]
+    several = {"type": "multi", "name": "g", "graders": {f"g{n}": one for n in (0, 1)}}
+    several["calculate_output"] = "g0 + g1"
+    body = _reinforced(model, file, 100)
+    body["method"]["reinforcement"]["grader"] = several
+    with shelf.caller.http() as http:
+        said = refusal(http.post("/v1/fine_tuning/jobs", json=body), 400)
+    assert said.param == "method"
+    assert "Shorten the graders" in said.message
+
+
+LISTS: dict[str, tuple[Any, str, Key]] = {
+    "UsersService/ListOrganizations": (users.ListOrganizationsRequest(), "organizations", ID),
+    "UsersService/ListProjects": (users.ListProjectsRequest(), "projects", ID),
+    "UsersService/ListMembers": (users.ListMembersRequest(), "members", attrgetter("user_id")),
+    "UsersService/ListApiKeys": (users.ListApiKeysRequest(), "keys", ID),
+    "UsersService/ListSecrets": (users.ListSecretsRequest(), "secrets", attrgetter("name")),
+    "FilesService/ListFiles": (files.ListFilesRequest(), "files", ID),
+    "ModelsService/ListModels": (models.ListModelsRequest(), "models", ID),
+    "ModelsService/ListFetches": (models.ListFetchesRequest(), "fetches", ID),
+    "JobsService/ListJobs": (jobs.ListJobsRequest(), "jobs", ID),
+    "JobsService/ListEvents": (jobs.ListEventsRequest(), "events", ID),
+    "WebhooksService/ListWebhooks": (jobs.ListWebhooksRequest(), "webhooks", ID),
+    "ClustersService/ListClusters": (clusters.ListClustersRequest(), "clusters", ID),
+    "ClustersService/ListAssignments": (
+        clusters.ListAssignmentsRequest(),
+        "assignments",
+        lambda one: f"{one.cluster_id}/{one.project_id}",
+    ),
+    "RbacService/ListAuditEvents": (rbac.ListAuditEventsRequest(), "events", ID),
+}
+LIMITS = {"FilesService/ListFiles": 10_000, "ModelsService/ListModels": 500,
+          "JobsService/ListEvents": 1000}  # fmt: skip
+ROWS = {"FilesService/ListFiles": 12_000, "ModelsService/ListModels": 1200,
+        "JobsService/ListEvents": 1500, "JobsService/ListJobs": 30,
+        "ClustersService/ListClusters": 150}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_page_is_larger_than_a_message_may_be(shelf: Shelf, name: str) -> None:
+    request, field, key = LISTS[name]
+    request.limit = LIMITS.get(name, 100)
+    if name == "JobsService/ListEvents":
+        request.job_id = shelf.job
+    seen: list[str] = []
+    for page in shelf.pages(name, request, field, key):
+        assert page.ByteSize() <= MESSAGE_BYTES, f"{len(getattr(page, field))} rows"
+        found = [key(one) for one in getattr(page, field)]
+        assert found, "each page has a row at least"
+        seen += found
+    assert len(seen) == len(set(seen))
+    assert len(seen) >= ROWS.get(name, 200)
+
+
+def test_every_list_is_tried() -> None:
+    lists = {
+        short(name)
+        for name in methods_for(auth_pb2.AUDIENCE_TENANT)
+        if name.rpartition("/")[2].startswith("List") and not every_method()[name].server_streaming
+    }
+    assert lists == {*LISTS, *SMALL}

@@ -1,0 +1,78 @@
+"""The how-to on engines that run unasked, as printed, with real engines of which one is killed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.support.factories.toy_model import make_model
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
+from tests.support.waiting import wait_until
+
+from windlass.client import Windlass as Client
+
+pytestmark = pytest.mark.torch
+PAGE = "how-to/keep-a-model-running.md"
+START_SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
+    root = tmp_path_factory.mktemp("served")
+    # What was asked for lately stays so long.
+    settings = {**NO_SPARE, "inference": {"idle_seconds": 5}}
+    with running(make_single(root / "data", settings)) as made:
+        with Client(made.url, made.owner_key) as client:
+            client.models.import_folder("my-base", make_model(root / "model"))
+        yield made
+
+
+def engines(server: Windlass) -> list[psutil.Process]:
+    """The engines on this machine that serve with the server's data."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]
+        ours = str(server.data) in " ".join(command) and "windlass_agent.engines.builtin" in command
+        if ours and Path(command[0]).name.startswith("python"):
+            found.append(process)
+    return found
+
+
+def state(server: Windlass) -> dict[str, Any]:
+    with server.http() as http:
+        found: dict[str, Any] = http.get("/v1/servings/my-base").raise_for_status().json()
+        return found
+
+
+def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
+    server: Windlass, tmp_path: Path
+) -> None:
+    shell = Shell(server, tmp_path)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    shown = pages.run(pages.script(PAGE, until="Serve it on demand again"), environment, tmp_path)
+    assert {"READY", "my-base"} <= set(shown.split())
+    wait_until(lambda: state(server)["ready_replicas"] == 2, seconds=START_SECONDS)
+    first, second = engines(server)
+    client = server.openai(max_retries=0)
+
+    def say(_: int) -> str:
+        answer = client.completions.create(model="my-base", prompt="the quick", max_tokens=2)
+        return str(answer.model)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(say, range(40))
+        assert next(answers) == "my-base"
+        os.kill(first.pid, signal.SIGKILL)
+        assert set(answers) == {"my-base"}
+    wait_until(lambda: len({one.pid for one in engines(server)} - {first.pid}) == 2)
+    wait_until(lambda: state(server)["ready_replicas"] == 2, seconds=START_SECONDS)
+    assert second.is_running()
+    pages.run(pages.script(PAGE, after="Serve it on demand again"), environment, tmp_path)
+    wait_until(lambda: not engines(server))

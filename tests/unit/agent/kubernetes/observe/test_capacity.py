@@ -1,0 +1,22 @@
+"""Capacity of a cluster as its agent reports it, before anything of it was seen."""
+
+from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.inventory.informers import ClusterInformers
+from windlass_agent.kube import Kube
+from windlass_agent.kube.access import Access
+
+
+async def nobody() -> str:
+    return ""
+
+
+async def test_what_its_image_trains_with_is_as_the_operator_says() -> None:
+    async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
+        informers = ClusterInformers(kube)
+        ours = ClusterCapacity(informers, ClusterSettings(), lambda: None).capacity(0)
+        assert ours.backends == ["trl"]
+        assert ours.libraries == ["bitsandbytes"]
+        settings = ClusterSettings.model_validate({"libraries": ["deepspeed"]})
+        theirs = ClusterCapacity(informers, settings, lambda: None).capacity(0)
+        assert theirs.libraries == ["deepspeed"]
