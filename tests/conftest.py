@@ -9,8 +9,7 @@ import hypothesis
 import pytest
 import structlog
 from tests.support.environments import postgres
-
-from windlass.migrations import migrate
+from tests.support.processes import warm
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.durations", "tests.leftovers", "tests.reaper"]
 
@@ -102,6 +101,11 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
     }
 
 
+def pytest_unconfigure() -> None:
+    """Ends the process whose forks are servers and commands."""
+    warm.FORKS.stop()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Five for two processors: a third of a test's time is spent waiting."""
@@ -126,7 +130,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def schema_template(postgres_url: str) -> str:
     """A database that has every table, to copy."""
-    return postgres.make_template(postgres_url, migrate)
+    return postgres.make_template(postgres_url)
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class Plant:
 def single(settings: Mapping[str, Any] = NO_AGENT) -> Iterator[Plant]:
     """Everything in one process, as `windlass serve` is by default."""
     with reachable_folder() as folder:
-        windlass = make_single(folder / "data", settings)
+        windlass = make_single(folder / "data", settings, cold=True)
         try:
             with running(windlass):
                 socket = runtime_dir(windlass.data) / "windlass.sock"
@@ -117,7 +117,7 @@ async def served_on(settings: Mapping[str, Any]) -> AsyncIterator[tuple[Plant, s
     with reachable_folder() as folder:
         async with postgres(folder) as url:
             database = {"url": url.replace("+psycopg", "")}
-            windlass = make_single(folder / "data", {**settings, "database": database})
+            windlass = make_single(folder / "data", {**settings, "database": database}, cold=True)
             with running(windlass):
                 socket = runtime_dir(windlass.data) / "windlass.sock"
                 yield Plant(windlass, f"unix:{socket}", folder), url
@@ -136,7 +136,7 @@ async def split_gateway(settings: Mapping[str, Any]) -> AsyncIterator[Plant]:
 
 def _configured(data: Path, url: str, settings: Mapping[str, Any]) -> Windlass:
     data.mkdir(mode=0o700)
-    windlass = Windlass(data, free_port())
+    windlass = Windlass(data, free_port(), cold=True)
     peers = {name: f"unix:{_socket(data, SERVICES)}" for name in SERVICES}
     for name, targets in (("services", SERVICES), ("gateway", ["gateway"])):
         document = {

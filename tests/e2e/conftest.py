@@ -40,7 +40,7 @@ def windlass(
         data = folder / "data"
         if request.param == shapes.ONE:
             # On a Postgres of its own, as a newcomer has it.
-            with running(make_single(data)) as made:
+            with running(make_single(data, cold=True)) as made:
                 yield made
             postgres.remove_database(data)
             return

@@ -4,12 +4,13 @@ import asyncio
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 from sqlalchemy.engine import make_url
+from tests.support.environments.made_databases import fill
 
 from windlass.core.account import server_account
 from windlass.embedded_postgres import EmbeddedPostgres
@@ -36,8 +37,12 @@ def reachable_folder() -> Iterator[Path]:
 
 @contextmanager
 def start_postgres() -> Iterator[str]:
-    """Runs a server until the end of the block; yields its SQLAlchemy URL."""
+    """Runs a server until the end of the block; yields its SQLAlchemy URL.
+
+    The database that the URL names has every table already.
+    """
     with reachable_folder() as folder:
+        fill(folder / "postgres")
         server = EmbeddedPostgres(folder / "postgres", settings=SETTINGS)
         url = asyncio.run(server.start())
         try:
@@ -87,11 +92,10 @@ def remove_database(data: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def make_template(server_url: str, prepare: Callable[[str], object]) -> str:
-    """Makes a database, lets `prepare(url)` fill it (migrations), and returns its name."""
-    name = f"template_{secrets.token_hex(6)}"
-    _administer(server_url, f"CREATE DATABASE {name}")
-    prepare(database_url(server_url, name))
+def make_template(server_url: str) -> str:
+    """Makes a database of the tables in the one that the URL names; returns its name."""
+    name, source = f"template_{secrets.token_hex(6)}", make_url(server_url).database
+    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {source} STRATEGY file_copy")
     return name
 
 

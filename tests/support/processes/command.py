@@ -10,7 +10,7 @@ import termios
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.processes.shell import PROGRAM
+from tests.support.processes import warm
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
@@ -25,13 +25,11 @@ def windlass(
     home: Path, *arguments: str, given: str = "", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the command to its end in `home`, and checks that it shows no traceback."""
-    done = subprocess.run(
-        [*PROGRAM, *arguments],
-        input=given,
-        env=environment(home, **variables),
-        cwd=home,
-        capture_output=True,
-        text=True,
+    done = warm.command(
+        *arguments,
+        given=given,
+        environment=environment(home, **variables),
+        folder=home,
         timeout=180,
     )
     assert "Traceback" not in done.stdout + done.stderr

@@ -4,14 +4,15 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import warm
+from tests.support.processes.warm import PROGRAM
 from tests.support.processes.windlass import Windlass
 
-PROGRAM = [str(Path(sys.executable).parent / "windlass")]
+__all__ = ["PROGRAM", "Shell"]
 
 
 class Shell:
@@ -35,13 +36,11 @@ class Shell:
         bare: bool = False,
         environment: dict[str, str] | None = None,
     ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            input=given,
-            env=self.environment | ({} if bare else self.owner) | (environment or {}),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
+        return warm.command(
+            *arguments,
+            given=given,
+            environment=self.environment | ({} if bare else self.owner) | (environment or {}),
+            folder=self.home,
             timeout=120,
         )
 
@@ -58,13 +57,11 @@ class Shell:
     def on_terminal(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
         """Returns the output of a command on a terminal of 80 columns."""
         ours, theirs = pty.openpty()
-        done = subprocess.Popen(
-            [*PROGRAM, *arguments],
-            env=self.environment | self.owner | {"TERM": "xterm"} | (environment or {}),
-            cwd=self.home,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+        done = warm.on_terminal(
+            *arguments,
+            terminal=theirs,
+            environment=self.environment | self.owner | {"TERM": "xterm"} | (environment or {}),
+            folder=self.home,
         )
         os.close(theirs)
         text = b""

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import yaml
 from tests.support.clients.trust import trusted
+from tests.support.processes import warm
 from tests.support.waiting import wait_until
 
 from windlass.core.app import runtime_dir
@@ -37,7 +37,7 @@ class Windlass:
 
     data: Path
     port: int
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, warm.Process] = field(default_factory=dict)
     configs: dict[str, Path] = field(default_factory=dict)
     # The servers behind one balancer, where there are several.
     replicas: "list[Windlass]" = field(default_factory=list)
@@ -48,6 +48,8 @@ class Windlass:
     host: str = "127.0.0.1"
     # Variables of each process, beside this one's.
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    # Whether each process is an interpreter of its own, not a fork.
+    cold: bool = False
 
     @property
     def url(self) -> str:
@@ -82,14 +84,12 @@ class Windlass:
             for one in self.configs:
                 self.start(one)
             return
-        log = (self.data / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "windlass", "serve", "--config", str(self.configs[name])],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})},
-        )
+        words = ("serve", "--config", str(self.configs[name]))
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})}
+        with (self.data / f"{name}.log").open("ab") as log:
+            self.processes[name] = warm.start(
+                *words, environment=environment, log=log, cold=self.cold
+            )
 
     def wait_ready(self, seconds: float = START_SECONDS, *, every: float = 0.05) -> None:
         """Waits until the gateway is ready; raises AssertionError if a process ends before."""
@@ -151,11 +151,13 @@ def merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windlass:
+def make_single(
+    data: Path, settings: Mapping[str, Any] | None = None, *, cold: bool = False
+) -> Windlass:
     """Configures one process with everything, including its own Postgres."""
     # Passable, so that the database need not move out of it under root.
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
-    windlass = Windlass(data, free_port())
+    windlass = Windlass(data, free_port(), cold=cold)
     base = {"data_dir": str(data), "http": {"port": windlass.port}}
     path = data / "all.yaml"
     path.write_text(yaml.safe_dump(merged(base, settings or {})))
@@ -167,17 +169,29 @@ def make_single(data: Path, settings: Mapping[str, Any] | None = None) -> Windla
 def running(windlass: Windlass, *, divisible: bool = True) -> Iterator[Windlass]:
     """Starts every process, waits until ready, stops all at the end.
 
+    The database of a new data folder is a copy, unless the installation is cold.
     With INTEGRATION_SHAPE="one process per target" what is one process is divided, unless the test
     is of one process.
     """
     with _in_shape(windlass) if divisible else contextlib.nullcontext():
         try:
+            _fill_database(windlass)
             for name in windlass.configs:
                 windlass.start(name)
             windlass.wait_ready()
             yield windlass
         finally:
             windlass.stop()
+
+
+def _fill_database(windlass: Windlass) -> None:
+    if windlass.cold or list(windlass.configs) != ["all"]:
+        return
+    from tests.support.environments.made_databases import fill
+
+    settings = yaml.safe_load(windlass.configs["all"].read_text())
+    if "database" not in settings:
+        fill(windlass.data / "postgres")
 
 
 def _in_shape(windlass: Windlass) -> contextlib.AbstractContextManager[None]:

@@ -20,7 +20,7 @@ async def measure(options: Options) -> list[Figure]:
     seconds = 30 if options.quick else 60
     with reachable_folder() as folder:
         floor = await _floor(folder, seconds)
-        windlass = make_single(folder / "data")
+        windlass = make_single(folder / "data", cold=True)
         windlass.start()
         try:
             await asyncio.to_thread(windlass.wait_ready)

@@ -20,7 +20,7 @@ async def measure(options: Options) -> list[Figure]:
     first, second = [], []
     for _ in range(1 if options.quick else 5):
         with reachable_folder() as folder:
-            windlass = make_single(folder / "data")
+            windlass = make_single(folder / "data", cold=True)
             try:
                 first.append(_start(windlass))
                 second.append(_start(windlass))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.factories.toy_model import make_model
-from tests.support.processes.shell import PROGRAM
+from tests.support.processes.command import windlass
 
 from windlass.backends import Sizing
 from windlass.backends.hyperparameters import numbers
@@ -16,14 +16,7 @@ CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "co
 
 
 def check(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*PROGRAM, "files", "check", "my rows.jsonl", *arguments],
-        env={"HOME": str(folder)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return windlass(folder, "files", "check", "my rows.jsonl", *arguments)
 
 
 def write(folder: Path, *lines: object) -> None:

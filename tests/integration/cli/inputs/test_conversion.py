@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes.shell import PROGRAM
+from tests.support.processes.command import windlass
 
 from windlass.cli.jobs.conversion import SourceFormat
 from windlass.datasets import inspect_file
@@ -27,14 +27,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def convert(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*PROGRAM, "files", "convert", *arguments],
-        env={"HOME": str(folder)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return windlass(folder, "files", "convert", *arguments)
 
 
 def test_a_file_is_converted_and_summed_up(source: Path) -> None:

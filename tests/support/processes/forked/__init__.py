@@ -12,7 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windlass_agent.runner.supervisor.trainer import environment
@@ -30,16 +31,31 @@ exec {python} "$@"
 """
 
 
+def trainers_environment() -> dict[str, str]:
+    """Returns the environment of a trainer somewhere."""
+    made = environment(os.environ, Path(".."), Path("../trainer.jsonl"))
+    return made | {"OMP_NUM_THREADS": "1"}
+
+
 class ForkServer:
     """A fork server of one interpreter, started with its first use.
 
     `programs` are the modules that run in forks; `imported` are those that they import later.
+    `environment` is that of the imports, by default a trainer's.
     """
 
-    def __init__(self, python: Path, programs: Sequence[str], imported: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        python: Path,
+        programs: Sequence[str],
+        imported: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._interpreter = python
         self._programs = programs
         self._imported = imported
+        self._environment = environment
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,9 +63,14 @@ class ForkServer:
         """Returns the Python whose trainers are forks."""
         if sys.platform != "linux":
             return self._interpreter
-        if self._process is None:
-            self._start()
+        self._started()
         return self._folder / "python"
+
+    @property
+    def address(self) -> Path:
+        """Returns the socket that takes requests."""
+        self._started()
+        return self._folder / "server"
 
     @property
     def pid(self) -> int:
@@ -65,6 +86,11 @@ class ForkServer:
         finally:
             self._process.kill()
         self._temporary.cleanup()
+
+    def _started(self) -> None:
+        with self._lock:
+            if self._process is None:
+                self._start()
 
     def _start(self) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="windlass-forks-")
@@ -90,8 +116,7 @@ class ForkServer:
                 cwd=empty,
                 # Libraries keep paths of their environment: these are a trainer's own wherever
                 # it runs, since it does so beside them.
-                env=environment(os.environ, Path(".."), Path("../trainer.jsonl"))
-                | {"OMP_NUM_THREADS": "1"},
+                env=self._environment or trainers_environment(),
             )
 
     def _write_python(self, address: Path) -> None:

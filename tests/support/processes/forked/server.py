@@ -1,12 +1,14 @@
-"""`python server.py LISTENER MODULE...`: forks trainers that have their libraries imported.
+"""`python server.py LISTENER MODULE-OR-FILE...`: forks programs that have their libraries imported.
 
 It computes nothing itself and has no thread of Python's, so that a fork of it is what an
-interpreter is after the same imports. A child takes the place of its stand-in: arguments,
-environment, folder, umask and streams are those of the stand-in, the module runs as
-`__main__` and the interpreter ends in order. The socket on the descriptor LISTENER is where
-stand-ins come; the server ends with its standard input, and its children with it.
+interpreter is after the same imports. Arguments, environment, folder, umask and streams of a child
+are those that the request names, its program runs as `__main__` and the interpreter ends in order.
+Requests come to the socket on the descriptor LISTENER. A stand-in's child takes its place: it ends
+with its stand-in and with the server. Any other's is a process of its own, which may outlive both.
+The server ends with its standard input.
 """
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -19,9 +21,10 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _STREAMS = 3
@@ -31,7 +34,7 @@ _STATUS = struct.Struct("!i")
 
 @dataclass(frozen=True)
 class _Request:
-    """A request to take a stand-in's place."""
+    """A request for a child; its connection is told of the child's end."""
 
     document: dict[str, Any]
     streams: list[int]
@@ -43,8 +46,25 @@ class _Request:
         with connection.makefile("rb") as file:
             return cls(json.loads(file.read(length)), streams)
 
-    def take(self) -> str:
-        """Makes this process what the stand-in was; returns the module that it was started for."""
+    @property
+    def stands_in(self) -> bool:
+        """Whether the child lives no longer than whoever asked."""
+        return bool(self.document["stands_in"])
+
+    def run(self) -> None:
+        """Runs the program to its end, in its place."""
+        self._take_place()
+        words = self.document["arguments"]
+        if script := self.document.get("script"):
+            sys.argv = [script, *words]
+            _run_script(script)
+        module: str = self.document["module"]
+        sys.argv = [module, *words]
+        # Imported for what it imports; from here on it is the program.
+        sys.modules.pop(module, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+    def _take_place(self) -> None:
         for number, stream in enumerate(self.streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -53,13 +73,32 @@ class _Request:
         os.environ.clear()
         os.environ.update(self.document["environment"])
         sys.executable = self.document["executable"]
+        # As for an interpreter that begins with these streams.
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # is none
         # It is kept once it was asked for.
         tempfile.tempdir = None
-        module: str = self.document["module"]
-        sys.argv = [module, *self.document["arguments"]]
-        # Imported for what it imports; from here on it is the program.
-        sys.modules.pop(module, None)
-        return module
+        for name in self.document.get("read_at_import", ()):
+            importlib.reload(sys.modules[name])
+
+
+def _run_script(script: str) -> NoReturn:
+    """Runs a script, and ends in order but for modules.
+
+    To take those apart is to copy every page that is shared with the server.
+    """
+    code: object = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # the interpreter's own
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 class _Server:
@@ -95,21 +134,29 @@ class _Server:
             return None
         pid = os.fork()
         if pid == 0:
-            self._leave(connection)
+            self._leave(connection, request)
             return request
         for stream in request.streams:
             os.close(stream)
-        with suppress(OSError):
-            os.setpgid(pid, pid)
-        self._selector.register(connection, selectors.EVENT_READ, pid)
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
+        if request.stands_in:
+            with suppress(OSError):
+                os.setpgid(pid, pid)
+            self._selector.register(connection, selectors.EVENT_READ, pid)
+        else:
+            with suppress(ConnectionError):
+                connection.sendall(_STATUS.pack(pid))
+        child = (pid, connection, request.stands_in)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, child)
         return None
 
-    def _leave(self, connection: socket.socket) -> None:
-        """Separates a child: own group, none of the server's files, ends with the server."""
-        with suppress(OSError):
-            os.setpgid(0, 0)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    def _leave(self, connection: socket.socket, request: _Request) -> None:
+        """Separates a child: its group or session, its end, none of the server's files."""
+        if request.stands_in:
+            with suppress(OSError):
+                os.setpgid(0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        elif request.document["session"]:
+            os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for key in list(self._selector.get_map().values()):
             if key.fd > 0:
@@ -131,14 +178,15 @@ class _Server:
             with suppress(ProcessLookupError):
                 os.killpg(pid, number)
 
-    def _conclude(self, pidfd: int, pid: int, connection: socket.socket) -> None:
-        """Tells the stand-in how its child ended."""
+    def _conclude(self, pidfd: int, pid: int, connection: socket.socket, stands_in: bool) -> None:
+        """Tells whoever asked how the child ended."""
         self._selector.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        with suppress(ProcessLookupError):
-            # What it started and left, as whoever signals the stand-in's group would.
-            os.killpg(pid, signal.SIGKILL)
+        if stands_in:
+            with suppress(ProcessLookupError):
+                # What it started and left, as whoever signals the stand-in's group would.
+                os.killpg(pid, signal.SIGKILL)
         with suppress(KeyError):
             self._selector.unregister(connection)
         with suppress(ConnectionError):
@@ -151,15 +199,18 @@ def main() -> None:
     # Ctrl-C is for pytest, which closes the standard input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener = socket.socket(fileno=int(sys.argv[1]))
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
+    for name in sys.argv[2:]:
+        if name.endswith(".py"):
+            runpy.run_path(name)
+        else:
+            importlib.import_module(name)
     gc.collect()
     # Collections in a child would write to, and so copy, all that it shares.
     gc.freeze()
     sys.stdout.flush()
     request = _Server(listener).serve()
     if request is not None:
-        runpy.run_module(request.take(), run_name="__main__", alter_sys=True)
+        request.run()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     umask = os.umask(0)
     request = {
+        "stands_in": True,
         "module": module,
         "arguments": arguments,
         "executable": executable,

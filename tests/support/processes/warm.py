@@ -1,0 +1,136 @@
+"""Servers and commands of Windlass without a second of imports: forks of one warm process.
+
+Whatever reads its environment when an interpreter starts, or a module is imported, is started
+cold; and so is a test of starting, of a terminal, of processes, memory or processor time.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Protocol
+
+from tests.support.processes.forked import ForkServer
+from tests.support.processes.forked.own import Fork, run
+
+# The script that an installation has on its path.
+PROGRAM = [str(Path(sys.executable).parent / "windlass")]
+_TARGETS = ("users", "rbac", "files", "models", "clusters", "jobs", "federation", "inference")
+_IMPORTED = (
+    *("windlass.cli", "windlass.serve", "windlass.embedded_agent", "uvloop"),
+    str(Path(__file__).with_name("command_tree.py")),
+    *(f"windlass.{name}.module" for name in (*_TARGETS, "usage", "sessions", "gateway")),
+)
+# Variables that the interpreter, the loader and the C library read once.
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GRPC_")
+_READ_AT_IMPORT = ("windlass.core.killpoints",)
+
+FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, os.environ)
+
+
+class Process(Protocol):
+    """A process that was started: a fork, or one of subprocess."""
+
+    @property
+    def pid(self) -> int:
+        """Returns its id."""
+
+    def poll(self) -> int | None:
+        """Returns its exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns its exit code at its end."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Sends a signal, unless it has ended."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+
+
+def start(
+    *arguments: str, environment: Mapping[str, str], log: IO[bytes], cold: bool = False
+) -> Process:
+    """Starts `python -m windlass` in a session of its own, with its output in a log."""
+    if cold or not _fits(environment):
+        return subprocess.Popen(
+            [sys.executable, "-m", "windlass", *arguments],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment,
+        )
+    program = {"module": "windlass.__main__", "arguments": arguments}
+    with Path(os.devnull).open("rb") as nothing:
+        return Fork(
+            FORKS.address,
+            program | {"read_at_import": _READ_AT_IMPORT},
+            streams=(nothing.fileno(), log.fileno(), log.fileno()),
+            environment=environment,
+            folder=Path.cwd(),
+            session=True,
+        )
+
+
+def command(
+    *arguments: str,
+    given: str,
+    environment: Mapping[str, str],
+    folder: Path,
+    timeout: float,
+    cold: bool = False,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs the script to its end in a folder, with its streams captured."""
+    if cold or not _fits(environment):
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=given,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+    return run(
+        FORKS.address,
+        {"script": PROGRAM[0], "arguments": arguments},
+        given=given,
+        timeout=timeout,
+        environment=environment,
+        folder=folder,
+    )
+
+
+def on_terminal(
+    *arguments: str, terminal: int, environment: Mapping[str, str], folder: Path, cold: bool = False
+) -> Process:
+    """Starts the script with all of its streams at a terminal, which is not its controlling one."""
+    if cold or not _fits(environment):
+        return subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=environment,
+            cwd=folder,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+    return Fork(
+        FORKS.address,
+        {"script": PROGRAM[0], "arguments": arguments},
+        streams=[terminal] * 3,
+        environment=environment,
+        folder=folder,
+    )
+
+
+def _fits(environment: Mapping[str, str]) -> bool:
+    """Whether an interpreter in this environment would be what the warm process is."""
+
+    def read(variables: Mapping[str, str]) -> Mapping[str, str]:
+        return {k: v for k, v in variables.items() if k.startswith(_READ_AT_START)}
+
+    return sys.platform == "linux" and read(environment) == read(os.environ)
