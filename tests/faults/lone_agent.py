@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.site import Site
+from tests.support.processes import warm
 
 from windlass.core.app import runtime_dir
 
@@ -22,10 +22,10 @@ class LoneAgent:
     name: str = "machine-room"
     address: str = ""
     # The interpreter of another release's environment, perhaps.
-    python: str = sys.executable
-    program: tuple[str, ...] = ("-m", "windlass_agent")
+    python: str = ""
+    program: str = "windlass_agent"
     environment: dict[str, str] = field(default_factory=dict)
-    process: "subprocess.Popen[bytes] | None" = None
+    process: warm.Process | None = None
 
     @property
     def data(self) -> Path:
@@ -41,14 +41,19 @@ class LoneAgent:
             with self.site.windlass.http() as http:
                 answer = http.post("/v1/clusters", json={"name": self.name, **MACHINE})
             key.write_text(answer.json()["registration_key"])
-        command = [
-            *(self.python, *self.program, "--executor", "process"),
-            *("--control-plane", self.address or f"unix:{self.socket}"),
+        arguments = [
+            *("--executor", "process", "--control-plane", self.address or f"unix:{self.socket}"),
             *("--data", str(self.data), "--registration-key-file", str(key)),
             "--stop-jobs-on-exit",
         ]
         with (self.site.windlass.data / f"{self.name}.log").open("ab") as log:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", **self.environment}
+            if not self.python:
+                self.process = warm.start(
+                    self.program, *arguments, environment=environment, log=log
+                )
+                return
+            command = [self.python, "-m", self.program, *arguments]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def kill(self) -> None:

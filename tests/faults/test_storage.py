@@ -11,7 +11,7 @@ import pytest
 from tests.faults.site import Site, frozen
 from tests.support.environments import postgres, swift
 from tests.support.environments.required import lacking
-from tests.support.processes.windlass import make_single, running
+from tests.support.processes.windlass import NO_SPARE, make_single, running
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
@@ -30,7 +30,7 @@ def test_a_job_outlasts_an_outage_of_its_store(base_folder: Path, tmp_path: Path
             aws_secret_access_key=swift.SECRET_KEY,
         ).create_bucket(Bucket=BUCKET)
         place = {"kind": "s3", "bucket": BUCKET, "endpoint_url": store.url, "region": swift.REGION}
-        made = make_single(folder / "data", {"objects": place | access})
+        made = make_single(folder / "data", NO_SPARE | {"objects": place | access})
         with running(made):
             site = Site(made)
             site.import_base(base_folder)

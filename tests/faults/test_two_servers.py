@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.faults.site import BASE, Site, frozen
 from tests.support.environments import postgres
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
@@ -20,7 +20,7 @@ MASTER_KEY = base64.b64encode(os.urandom(32)).decode()
 
 def twin(data: Path, url: str) -> Windlass:
     """A whole server with a data folder of its own."""
-    settings = {
+    settings = NO_SPARE | {
         "database": {"url": url},
         "master_key": {"key": MASTER_KEY},
         "jobs": {"agent_lost_seconds": LOST_SECONDS},

@@ -11,7 +11,7 @@ from tests.support.clients.refusals import refusal, refused
 from tests.support.environments import postgres
 from tests.support.factories.toy_model import CONTEXT, make_model
 from tests.support.processes.front_door import GOOD, chat, jsonl, upload
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 
@@ -28,7 +28,7 @@ def windlass(postgres_url: str, tmp_path_factory: Any) -> Iterator[Windlass]:
     with (
         postgres.reachable_folder() as data,
         postgres.fresh_database(postgres_url) as url,
-        running(make_single(data / "data", {"database": {"url": url}})) as made,
+        running(make_single(data / "data", NO_SPARE | {"database": {"url": url}})) as made,
         Client(made.url, made.owner_key) as client,
     ):
         client.models.import_folder(BASE, folder, for_everyone=True)

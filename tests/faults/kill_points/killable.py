@@ -111,7 +111,7 @@ def killable(folder: Path, database_url: str, **settings: Any) -> Iterator[Killa
         site.import_base(make_feather(folder / "feather"))
         # Within walls a runner would not see the points.
         unwalled = environment | {"WINDLASS_AGENT_CONFINEMENT": "off"}
-        program = (str(HERE / "killable_agent.py"),)
+        program = str(HERE / "killable_agent.py")
         agent = LoneAgent(site, program=program, environment=unwalled)
         agent.start()
         wait_until(lambda: [c for c in site.get("/clusters")["data"] if c["live"]], "an agent")

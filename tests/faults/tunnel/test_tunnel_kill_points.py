@@ -8,8 +8,6 @@ import asyncio
 import base64
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.faults.kill_points.points import named_points
 from tests.support.environments import postgres
+from tests.support.processes import warm
 from tests.support.processes.windlass import Windlass, make_single, running
 from tests.support.services.tunnel_plane import Replica, running_replica
 from tests.support.waiting import until
@@ -38,6 +37,13 @@ SETTINGS = {
     "sessions": {"max_connections_per_cluster": 1},
 }
 WHOLE = b"one two bye"
+
+
+def start_agent(command: list[str], points: Path) -> warm.Process:
+    """Starts the agent's end, which is killed at the points that are armed."""
+    environment = {**os.environ, VARIABLE: str(points / "agent")}
+    with Path(os.devnull).open("ab") as log:
+        return warm.start(*command, environment=environment, log=log)
 
 
 @dataclass
@@ -68,11 +74,10 @@ class Site:
     points: Path
     cluster_id: str
     command: list[str]
-    agent: "subprocess.Popen[bytes]"
+    agent: warm.Process
 
     def start_agent(self) -> None:
-        environment = {**os.environ, VARIABLE: str(self.points / "agent")}
-        self.agent = subprocess.Popen(self.command, env=environment)
+        self.agent = start_agent(self.command, self.points)
 
     def arm(self, process: str, point: str) -> None:
         (self.points / process / point).touch()
@@ -142,8 +147,8 @@ async def site(server: tuple[str, Windlass, Path], tmp_path: Path) -> AsyncItera
     async with running_replica(url, tmp_path / "client", settings=SETTINGS) as client:
         enrolled = await client.register(new_id("").lower()[:20])
         address = f"unix://{runtime_dir(made.data) / 'windlass.sock'}"
-        command = [sys.executable, str(PROGRAM), address, enrolled.credential, endpoint]
-        agent = subprocess.Popen(command, env={**os.environ, VARIABLE: str(points / "agent")})
+        command = [str(PROGRAM), address, enrolled.credential, endpoint]
+        agent = start_agent(command, points)
         site = Site(made, client, workload, points, enrolled.cluster_id, command, agent)
         try:
             await until(site.works)

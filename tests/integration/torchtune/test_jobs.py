@@ -11,7 +11,7 @@ from tests.integration.how_to.test_training_methods import write_files
 from tests.support.clients.jobs import ended
 from tests.support.environments.torchtune_env import torchtune_python
 from tests.support.processes import pages
-from tests.support.processes.windlass import Windlass, make_single, running
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
@@ -23,7 +23,7 @@ SECONDS = 240
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    agent = {"torchtune_python": str(torchtune_python())}
+    agent = NO_SPARE["agent"] | {"torchtune_python": str(torchtune_python())}
     with running(make_single(tmp_path_factory.mktemp("tune") / "data", {"agent": agent})) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model)

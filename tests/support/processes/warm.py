@@ -19,11 +19,13 @@ PROGRAM = [str(Path(sys.executable).parent / "windlass")]
 _TARGETS = ("users", "rbac", "files", "models", "clusters", "jobs", "federation", "inference")
 _IMPORTED = (
     *("windlass.cli", "windlass.serve", "windlass.embedded_agent", "uvloop"),
+    *("windlass_agent.__main__", "windlass_agent.agent"),
     str(Path(__file__).with_name("command_tree.py")),
     *(f"windlass.{name}.module" for name in (*_TARGETS, "usage", "sessions", "gateway")),
 )
 # Variables that the interpreter, the loader and the C library read once.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GRPC_")
+_PATH, _CUSTOM = "PYTHONPATH", "sitecustomize.py"
 _READ_AT_IMPORT = ("windlass.core.killpoints",)
 
 FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, os.environ)
@@ -53,26 +55,37 @@ class Process(Protocol):
 
 
 def start(
-    *arguments: str, environment: Mapping[str, str], log: IO[bytes], cold: bool = False
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str],
+    log: IO[bytes],
+    session: bool = False,
+    cold: bool = False,
 ) -> Process:
-    """Starts `python -m windlass` in a session of its own, with its output in a log."""
+    """Starts a package or a script, perhaps in a session of its own, with its output in a log."""
+    is_script = program.endswith(".py")
     if cold or not _fits(environment):
         return subprocess.Popen(
-            [sys.executable, "-m", "windlass", *arguments],
+            [sys.executable, *(() if is_script else ("-m",)), program, *arguments],
             stdout=log,
             stderr=log,
-            start_new_session=True,
+            start_new_session=session,
             env=environment,
         )
-    program = {"module": "windlass.__main__", "arguments": arguments}
+    entry = {"script": program} if is_script else {"module": f"{program}.__main__"}
     with Path(os.devnull).open("rb") as nothing:
         return Fork(
             FORKS.address,
-            program | {"read_at_import": _READ_AT_IMPORT},
+            {
+                **entry,
+                "arguments": arguments,
+                "read_at_import": _READ_AT_IMPORT,
+                "path": _path(environment),
+            },
             streams=(nothing.fileno(), log.fileno(), log.fileno()),
             environment=environment,
             folder=Path.cwd(),
-            session=True,
+            session=session,
         )
 
 
@@ -97,7 +110,7 @@ def command(
         )
     return run(
         FORKS.address,
-        {"script": PROGRAM[0], "arguments": arguments},
+        {"script": PROGRAM[0], "arguments": arguments, "path": _path(environment)},
         given=given,
         timeout=timeout,
         environment=environment,
@@ -120,7 +133,7 @@ def on_terminal(
         )
     return Fork(
         FORKS.address,
-        {"script": PROGRAM[0], "arguments": arguments},
+        {"script": PROGRAM[0], "arguments": arguments, "path": _path(environment)},
         streams=[terminal] * 3,
         environment=environment,
         folder=folder,
@@ -131,6 +144,15 @@ def _fits(environment: Mapping[str, str]) -> bool:
     """Whether an interpreter in this environment would be what the warm process is."""
 
     def read(variables: Mapping[str, str]) -> Mapping[str, str]:
-        return {k: v for k, v in variables.items() if k.startswith(_READ_AT_START)}
+        found = {k: v for k, v in variables.items() if k.startswith(_READ_AT_START)}
+        return {k: v for k, v in found.items() if k != _PATH}
 
-    return sys.platform == "linux" and read(environment) == read(os.environ)
+    begins_otherwise = any(Path(folder, _CUSTOM).exists() for folder in _path(environment))
+    same = not begins_otherwise and read(environment) == read(os.environ)
+    return sys.platform == "linux" and same
+
+
+def _path(environment: Mapping[str, str]) -> list[str]:
+    """Folders that an interpreter would look for modules in, and the warm process would not."""
+    wanted = environment.get(_PATH, "")
+    return [] if wanted == os.environ.get(_PATH, "") else wanted.split(os.pathsep)

@@ -21,7 +21,7 @@ from windlass.core.app import runtime_dir
 START_SECONDS = 90
 
 # Settings of one that trains once: the trainer kept ready afterwards costs as much as many a test.
-NO_SPARE = {"agent": {"spare_trainers": 0}}
+NO_SPARE: dict[str, Any] = {"agent": {"spare_trainers": 0}}
 
 
 def free_port() -> int:
@@ -84,11 +84,11 @@ class Windlass:
             for one in self.configs:
                 self.start(one)
             return
-        words = ("serve", "--config", str(self.configs[name]))
+        words = ("windlass", "serve", "--config", str(self.configs[name]))
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", **self.environments.get(name, {})}
         with (self.data / f"{name}.log").open("ab") as log:
             self.processes[name] = warm.start(
-                *words, environment=environment, log=log, cold=self.cold
+                *words, environment=environment, log=log, session=True, cold=self.cold
             )
 
     def wait_ready(self, seconds: float = START_SECONDS, *, every: float = 0.05) -> None:

@@ -77,6 +77,7 @@ class _Request:
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # is none
         # It is kept once it was asked for.
         tempfile.tempdir = None
+        sys.path[:0] = self.document.get("path", ())
         for name in self.document.get("read_at_import", ()):
             importlib.reload(sys.modules[name])
 
