@@ -11,7 +11,13 @@ import structlog
 from tests.support.environments import postgres
 from tests.support.processes import warm
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.durations", "tests.leftovers", "tests.reaper"]
+pytest_plugins = [
+    "tests.cluster.fixtures",
+    "tests.collected",
+    "tests.durations",
+    "tests.leftovers",
+    "tests.reaper",
+]
 
 # A machine that is busy with something else is no failure.
 hypothesis.settings.register_profile(
