@@ -943,18 +943,24 @@ class EngineWorkload(google.protobuf.message.Message):
     MODEL_FILES_FIELD_NUMBER: builtins.int
     ADAPTERS_FIELD_NUMBER: builtins.int
     MAX_ADAPTERS_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
     engine: builtins.str
-    """Name of an engine adapter: `builtin`, later `vllm`."""
+    """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
     """Public name and version of what it serves."""
     model_version_id: builtins.str
     max_adapters: builtins.int
+    gpus: builtins.int
+    """GPUs that it has alone; 0: what its machine gives to every engine."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AdapterSpec]:
         """Adapters that should be loaded, the least needed last."""
 
+    @property
+    def arguments(self) -> Global___EngineArguments: ...
     def __init__(
         self,
         *,
@@ -964,10 +970,103 @@ class EngineWorkload(google.protobuf.message.Message):
         model_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         adapters: collections.abc.Iterable[Global___AdapterSpec] | None = ...,
         max_adapters: builtins.int = ...,
+        arguments: Global___EngineArguments | None = ...,
+        gpus: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "engine", b"engine", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
+
+@typing.final
+class EngineArguments(google.protobuf.message.Message):
+    """How an engine runs a model; what is not set is the engine's choice. See windlass.engine_arguments."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: builtins.int
+    DTYPE_FIELD_NUMBER: builtins.int
+    TENSOR_PARALLEL_FIELD_NUMBER: builtins.int
+    MEMORY_FRACTION_FIELD_NUMBER: builtins.int
+    KV_CACHE_BYTES_FIELD_NUMBER: builtins.int
+    KV_CACHE_DTYPE_FIELD_NUMBER: builtins.int
+    PREFIX_CACHING_FIELD_NUMBER: builtins.int
+    CHUNKED_PREFILL_FIELD_NUMBER: builtins.int
+    MAX_BATCHED_TOKENS_FIELD_NUMBER: builtins.int
+    MAX_ADAPTER_RANK_FIELD_NUMBER: builtins.int
+    TOOL_PARSER_FIELD_NUMBER: builtins.int
+    REASONING_PARSER_FIELD_NUMBER: builtins.int
+    EAGER_FIELD_NUMBER: builtins.int
+    context_length: builtins.int
+    """Tokens of a prompt and its answer together."""
+    max_concurrency: builtins.int
+    """Sequences that are generated at once."""
+    dtype: builtins.str
+    tensor_parallel: builtins.int
+    """GPUs that hold one copy of the weights together."""
+    memory_fraction: builtins.float
+    """Part of each GPU's memory that the engine takes."""
+    kv_cache_bytes: builtins.int
+    kv_cache_dtype: builtins.str
+    prefix_caching: builtins.bool
+    chunked_prefill: builtins.bool
+    max_batched_tokens: builtins.int
+    max_adapter_rank: builtins.int
+    tool_parser: builtins.str
+    reasoning_parser: builtins.str
+    eager: builtins.bool
+    """Leaves out compilation and captured graphs: starts sooner, answers slower."""
+    def __init__(
+        self,
+        *,
+        context_length: builtins.int | None = ...,
+        max_concurrency: builtins.int | None = ...,
+        dtype: builtins.str | None = ...,
+        tensor_parallel: builtins.int | None = ...,
+        memory_fraction: builtins.float | None = ...,
+        kv_cache_bytes: builtins.int | None = ...,
+        kv_cache_dtype: builtins.str | None = ...,
+        prefix_caching: builtins.bool | None = ...,
+        chunked_prefill: builtins.bool | None = ...,
+        max_batched_tokens: builtins.int | None = ...,
+        max_adapter_rank: builtins.int | None = ...,
+        tool_parser: builtins.str | None = ...,
+        reasoning_parser: builtins.str | None = ...,
+        eager: builtins.bool | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_chunked_prefill", b"_chunked_prefill"]) -> typing.Literal["chunked_prefill"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_context_length", b"_context_length"]) -> typing.Literal["context_length"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_dtype", b"_dtype"]) -> typing.Literal["dtype"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eager", b"_eager"]) -> typing.Literal["eager"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kv_cache_bytes", b"_kv_cache_bytes"]) -> typing.Literal["kv_cache_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kv_cache_dtype", b"_kv_cache_dtype"]) -> typing.Literal["kv_cache_dtype"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_adapter_rank", b"_max_adapter_rank"]) -> typing.Literal["max_adapter_rank"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_batched_tokens", b"_max_batched_tokens"]) -> typing.Literal["max_batched_tokens"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_concurrency", b"_max_concurrency"]) -> typing.Literal["max_concurrency"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_fraction", b"_memory_fraction"]) -> typing.Literal["memory_fraction"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_prefix_caching", b"_prefix_caching"]) -> typing.Literal["prefix_caching"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reasoning_parser", b"_reasoning_parser"]) -> typing.Literal["reasoning_parser"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tensor_parallel", b"_tensor_parallel"]) -> typing.Literal["tensor_parallel"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tool_parser", b"_tool_parser"]) -> typing.Literal["tool_parser"] | None: ...
+
+Global___EngineArguments: typing_extensions.TypeAlias = EngineArguments
 
 @typing.final
 class GuestWorkload(google.protobuf.message.Message):
@@ -1201,6 +1300,7 @@ class EngineCapabilities(google.protobuf.message.Message):
     MAX_CONCURRENCY_FIELD_NUMBER: builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
     EMBEDDINGS_FIELD_NUMBER: builtins.int
+    CACHE_SALT_FIELD_NUMBER: builtins.int
     adapters: builtins.bool
     weight_updates: builtins.bool
     """Replace weights in place at version N."""
@@ -1209,6 +1309,8 @@ class EngineCapabilities(google.protobuf.message.Message):
     max_concurrency: builtins.int
     context_length: builtins.int
     embeddings: builtins.bool
+    cache_salt: builtins.bool
+    """It keeps the cached prompts of different `cache_salt`s apart, and serves by `priority`."""
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Routes of the gateway's own table that it has beside OpenAI's, such as `/v1/score`."""
@@ -1224,8 +1326,9 @@ class EngineCapabilities(google.protobuf.message.Message):
         max_concurrency: builtins.int = ...,
         context_length: builtins.int = ...,
         embeddings: builtins.bool = ...,
+        cache_salt: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
 
 Global___EngineCapabilities: typing_extensions.TypeAlias = EngineCapabilities
 

@@ -108,6 +108,9 @@ class Serving(google.protobuf.message.Message):
     READY_REPLICAS_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     UPDATED_AT_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -116,6 +119,12 @@ class Serving(google.protobuf.message.Message):
     message: builtins.str
     """Why there are fewer; empty otherwise."""
     updated_at: builtins.int
+    engine: builtins.str
+    """Kind of engine; empty: the installation's."""
+    gpus: builtins.int
+    """GPUs of each engine; 0: what its machine gives to every engine."""
+    @property
+    def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     def __init__(
         self,
         *,
@@ -124,8 +133,12 @@ class Serving(google.protobuf.message.Message):
         ready_replicas: builtins.int = ...,
         message: builtins.str = ...,
         updated_at: builtins.int = ...,
+        engine: builtins.str = ...,
+        arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
+        gpus: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "updated_at", b"updated_at"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -135,15 +148,26 @@ class PutServingRequest(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     MIN_REPLICAS_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
+    engine: builtins.str
+    gpus: builtins.int
+    @property
+    def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     def __init__(
         self,
         *,
         model: builtins.str = ...,
         min_replicas: builtins.int = ...,
+        engine: builtins.str = ...,
+        arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
+        gpus: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["min_replicas", b"min_replicas", "model", b"model"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "min_replicas", b"min_replicas", "model", b"model"]) -> None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
@@ -234,11 +258,14 @@ class Route(google.protobuf.message.Message):
     ENDPOINTS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
     version_id: builtins.str
     error: builtins.str
     """Why there is none, when starting one failed."""
     waits_for: builtins.str
     """What the start of one waits for, such as `starting the engine`; empty once there is one."""
+    engine: builtins.str
+    """The kind of engine that answers, or would."""
     @property
     def endpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Engines that have it loaded now."""
@@ -250,8 +277,9 @@ class Route(google.protobuf.message.Message):
         endpoints: collections.abc.Iterable[Global___Endpoint] | None = ...,
         error: builtins.str = ...,
         waits_for: builtins.str = ...,
+        engine: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "error", b"error", "version_id", b"version_id", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "engine", b"engine", "error", b"error", "version_id", b"version_id", "waits_for", b"waits_for"]) -> None: ...
 
 Global___Route: typing_extensions.TypeAlias = Route
 
