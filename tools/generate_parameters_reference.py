@@ -1,4 +1,4 @@
-"""Writes docs/reference/parameters.md from the tables that the engine refuses by."""
+"""Writes docs/reference/parameters.md from the tables that bodies are refused by."""
 
 from pathlib import Path
 
@@ -6,11 +6,13 @@ from windlass.inference_api.parameters import (
     MESSAGES_REFUSED,
     MESSAGES_WITHOUT_EFFECT,
     REFUSED,
+    VLLM_REFUSED,
     WITHOUT_EFFECT,
 )
+from windlass.inference_api.vllm import CHAT, DOCUMENT_BYTES, SAMPLING
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "parameters.md"
-HEAD = """# Parameters of inference without effect
+HEAD = """# Parameters of inference
 
 Made by `tools/generate_parameters_reference.py`; a test keeps it true.
 
@@ -18,7 +20,19 @@ Chat completions, completions and embeddings take OpenAI's parameters. One that 
 refused with 400 and `unknown_parameter`, by name, and so is a field of a message that is not
 empty. A body whose values do not fit is refused before an engine is started for it, and so are
 `max_tokens` and `max_completion_tokens` together.
-Other engines than the built-in one check bodies themselves.
+
+"""
+VLLM = f"""
+## Engines of the kind `vllm`
+
+They take OpenAI's parameters and those below; vLLM's others are refused with `unknown_parameter`,
+`cache_salt` and `priority` among them, which the gateway writes itself. Of the parameters above,
+they take {{taken}}.
+In place of those that begin with `guided_` there is `structured_outputs`.
+`reasoning_effort` has an effect. `tool_choice` knows no `allowed_tools`. Schemas, tools,
+`chat_template_kwargs` and `structured_outputs` have at most {DOCUMENT_BYTES // 1024} KiB each,
+and a part of a message has no other fields than its text. Embeddings take
+`truncate_prompt_tokens`. A model of another kind of engine takes what the built-in engine takes.
 
 """
 
@@ -31,6 +45,12 @@ def reference() -> str:
         _table(WITHOUT_EFFECT | _of_messages(MESSAGES_WITHOUT_EFFECT)),
         "\n## Refused with `unsupported_parameter` when set\n\n",
         _table(REFUSED | _of_messages(MESSAGES_REFUSED)),
+        VLLM.format(
+            taken=" and ".join(f"`{name}`" for name in REFUSED if name not in VLLM_REFUSED)
+        ),
+        _table({name: words for name, (_, words) in SAMPLING.items()}, "what it does"),
+        "\nIn chats alone:\n\n",
+        _table({name: words for name, (_, words) in CHAT.items()}, "what it does"),
     ]
     return "".join(parts)
 
@@ -39,8 +59,8 @@ def _of_messages(rows: dict[str, str]) -> dict[str, str]:
     return {f"messages[].{name}": why for name, why in rows.items()}
 
 
-def _table(rows: dict[str, str]) -> str:
-    lines = ["| parameter | why |", "|---|---|"]
+def _table(rows: dict[str, str], about: str = "why") -> str:
+    lines = [f"| parameter | {about} |", "|---|---|"]
     lines += [f"| `{name}` | {why} |" for name, why in rows.items()]
     return "\n".join(lines) + "\n"
 

@@ -64,6 +64,9 @@ def run(
     torchtune_python: Annotated[
         Path | None, typer.Option(help="Python with the extra `torchtune`. Default: this one.")
     ] = None,
+    vllm_python: Annotated[
+        Path | None, typer.Option(help="Python with vLLM, for engines of kind `vllm`.")
+    ] = None,
     spare_trainers: Annotated[
         int | None, typer.Option(help="Trainers kept loaded for the next job after the first.")
     ] = None,
@@ -89,6 +92,7 @@ def run(
         "engine_slots": engine_slots,
         "stop_jobs_on_exit": stop_jobs_on_exit,
         "torchtune_python": torchtune_python,
+        "vllm_python": vllm_python,
         "spare_trainers": spare_trainers,
         "kubeconfig": kubeconfig,
         "cluster_file": cluster_file,
@@ -213,6 +217,7 @@ async def _parts(
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,
+        vllm_python=settings.vllm_python,
         confinement=settings.confinement,
         spare_trainers=settings.spare_trainers,
         spare_idle_seconds=settings.spare_idle_seconds,

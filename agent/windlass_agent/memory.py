@@ -6,9 +6,8 @@ from pathlib import Path
 from windlass.confinement import WorkloadLimits
 from windlass_agent import control_groups
 
-# What an engine that nobody gave a share needs: for each byte of its weights, which may be
-# widened as they are read, and for its libraries and the requests that it serves at once.
-_FOR_WEIGHTS, _BESIDE = 4, 2 * 2**30
+# What an engine needs for each byte of its weights, which may be widened as they are read.
+MEMORY_FOR_WEIGHTS = 4
 _MACHINE = Path("/proc/vmstat")
 _TOTAL = Path("/proc/meminfo")
 
@@ -44,14 +43,14 @@ def default_limits(asked: int = 0) -> WorkloadLimits:
     return WorkloadLimits(memory=asked or max(2**30, memory_limit() * 9 // 10))
 
 
-def engine_bound(weights: int, engines: int) -> int:
+def engine_bound(needed: int, engines: int) -> int:
     """Returns the memory that an engine may use where nobody set a share.
 
-    That is what `weights` bytes need, or the share of one in so many `engines` where that is more;
-    never more than most of what there is.
+    That is the bytes `needed`, or the share of one in so many `engines` where that is more; never
+    more than most of what there is.
     """
     most = default_limits().memory
-    return min(most, max(most // engines, _BESIDE + _FOR_WEIGHTS * weights))
+    return min(most, max(most // engines, needed))
 
 
 def in_units(size: int) -> str:

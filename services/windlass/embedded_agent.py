@@ -81,6 +81,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         drain_seconds=settings.jobs.drain_seconds,
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
+        vllm_python=settings.agent.vllm_python,
         confinement=settings.agent.confinement,
         spare_trainers=settings.agent.spare_trainers,
         spare_idle_seconds=settings.agent.spare_idle_seconds,

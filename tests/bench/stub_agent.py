@@ -50,7 +50,7 @@ class StubAgent:
             generation=workload.generation,
             phase=pb.PHASE_RUNNING,
             endpoint=endpoint,
-            capabilities=pb.EngineCapabilities(adapters=True, context_length=4096),
+            capabilities=pb.EngineCapabilities(adapters=True, embeddings=True, context_length=4096),
         )
         request = pb.ReportStatusRequest(session_id=self._session, statuses=[status])
         await self._stub.ReportStatus(request, metadata=self._metadata)

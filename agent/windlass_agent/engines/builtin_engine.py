@@ -3,11 +3,18 @@
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
+_FLAGS = {
+    "context_length": "max-model-len",
+    "max_concurrency": "max-concurrency",
+    "dtype": "dtype",
+}
 CAPABILITIES = EngineCapabilities(
     adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize", "/v1/score")
 )
@@ -19,19 +26,22 @@ class BuiltinEngine:
 
     name: str = "builtin"
     capabilities: EngineCapabilities = CAPABILITIES
+    memory_bytes: int = 2 * 2**30
 
     def installed(self) -> bool:
         """Returns True if torch, transformers and PEFT can be imported."""
         return all(find_spec(package) for package in ("torch", "transformers", "peft"))
 
+    def interpreters(self) -> tuple[Path, ...]:
+        """No other Python than the agent's."""
+        return ()
+
+    def environment(self, spec: EngineSpec) -> dict[str, str]:
+        """No variables."""
+        return {}
+
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it with this interpreter."""
-        endpoint = parse_endpoint(spec.endpoint)
-        listen = (
-            [f"--uds={endpoint.uds}"]
-            if endpoint.uds
-            else [f"--host={endpoint.host}", f"--port={endpoint.port}"]
-        )
         # `--flag=value`, so that no value is ever taken for a flag.
         return [
             sys.executable,
@@ -40,9 +50,9 @@ class BuiltinEngine:
             f"--model={spec.model_dir}",
             f"--served-model-name={spec.served_name}",
             f"--max-adapters={spec.max_adapters}",
-            f"--max-concurrency={spec.max_concurrency}",
+            *flags_of(spec.arguments, _FLAGS),
             *([f"--cpus={spec.cpus}"] if spec.cpus else []),
-            *listen,
+            *parse_endpoint(spec.endpoint).flags,
         ]
 
     def control(self, endpoint: str) -> EngineControl:

@@ -17,6 +17,13 @@ class SocketAddress:
     port: int = 0
 
     @property
+    def flags(self) -> list[str]:
+        """The arguments of an engine that listens here; all kinds spell them alike."""
+        if self.uds:
+            return [f"--uds={self.uds}"]
+        return [f"--host={self.host}", f"--port={self.port}"]
+
+    @property
     def base_url(self) -> str:
         """The prefix of a route; the host of a socket is a placeholder."""
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from windlass.engine_arguments import UNCHOSEN, EngineArguments
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCapabilities:
@@ -24,6 +26,7 @@ class EngineCapabilities:
     context_length: int = 0
     """Tokens; 0 until an engine that runs has told it."""
     embeddings: bool = False
+    cache_salt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +39,13 @@ class EngineSpec:
     endpoint: str
     """`unix:///path` or `http://host:port`."""
     max_adapters: int = 4
-    max_concurrency: int = 8
+    arguments: EngineArguments = UNCHOSEN
     cpus: int = 0
     """Number of CPUs allotted to it; 0 for no limit."""
+    gpus: int = 0
+    """Number of GPUs allotted to it."""
+    scratch: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
+    """Folder that it may write to."""
 
 
 class EngineError(Exception):
@@ -102,8 +109,18 @@ class EngineKind(Protocol):
     def capabilities(self) -> EngineCapabilities:
         """The capabilities of every engine of this kind."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the machine that it takes beside the model's weights."""
+
     def installed(self) -> bool:
         """Returns True if this machine can start it; imports nothing heavy."""
+
+    def interpreters(self) -> tuple[Path, ...]:
+        """The Pythons that it runs with beside the agent's own."""
+
+    def environment(self, spec: EngineSpec) -> dict[str, str]:
+        """Variables that it needs beside those of every engine."""
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it, program first."""

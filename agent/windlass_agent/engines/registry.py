@@ -1,11 +1,18 @@
 """Registry of the engines that this machine can start."""
 
+from pathlib import Path
+
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineKind
+from windlass_agent.engines.vllm_engine import VllmEngine
 
-_KNOWN: tuple[EngineKind, ...] = (BuiltinEngine(),)
 
+def engines(*, vllm_python: Path | None = None) -> dict[str, EngineKind]:
+    """The installed engines by name, the preferred one first; may take seconds.
 
-def engines() -> dict[str, EngineKind]:
-    """The installed engines by name, the preferred one first."""
-    return {engine.name: engine for engine in _KNOWN if engine.installed()}
+    `vllm_python` is the interpreter of an environment with vLLM.
+    """
+    known: list[EngineKind] = [BuiltinEngine()]
+    if vllm_python is not None:
+        known.append(VllmEngine(vllm_python))
+    return {engine.name: engine for engine in known if engine.installed()}

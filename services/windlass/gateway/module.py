@@ -21,6 +21,7 @@ from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.inference.engines import Engines
 from windlass.gateway.inference.handler import InferenceHandler
+from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import RouteTable
@@ -34,7 +35,6 @@ from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
-from windlass.inference_api.requests import check
 from windlass.tunnel.byte_stream import ConnectStub
 
 # Of one question to a model that grades, its loading included.
@@ -59,13 +59,17 @@ async def build(app: App) -> None:
         holder=new_id("gateway_"),
     )
     inference = InferenceHandler(
-        ModelFinder(routes, names, hold_seconds=settings.inference.hold_seconds),
+        ModelFinder(
+            routes,
+            names,
+            hold_seconds=settings.inference.hold_seconds,
+            engine=settings.inference.engine,
+        ),
         engines,
         limiter=limiter,
         spool=spool,
+        salts=CacheSalts(app.keyring.derive("cache salts")),
         max_body_bytes=settings.http.max_body_bytes,
-        # Other engines have parameters of their own.
-        check=check if settings.inference.engine == "builtin" else None,
     )
     chat = InternalChat(inference, seconds=ASKING_SECONDS)
     scripts = PythonGraders(enabled=settings.graders.python)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.engine_arguments import UNCHOSEN, EngineArguments
 
 RUNNING = "running"
 DELETED = "deleted"
@@ -63,6 +64,8 @@ class Engine:
     urls_at: float
     # Its number among the engines of its version, from 0.
     replica: int = 0
+    arguments: EngineArguments = UNCHOSEN
+    gpus: int = 0
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
@@ -71,15 +74,20 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Engines of a model that run whether or not somebody asks; times are Unix seconds."""
+    """Settings of how a model is served; times are Unix seconds."""
 
     project_id: str
     model: str
     organization_id: str
     version_id: str
     engine_version_id: str
+    # Engines that run whether or not somebody asks.
     min_replicas: int
     updated_at: float
+    # How its engines run; an empty kind is the installation's. Empty for an adapter.
+    engine: str = ""
+    arguments: EngineArguments = UNCHOSEN
+    gpus: int = 0
     # Why fewer engines run.
     error: str = ""
 

@@ -65,7 +65,10 @@ async def build(app: App) -> None:
     app.background("inference.observed", observed.run)
     for follower in observed.followers:
         app.add_check(f"inference.{follower.name}", follower.check)
-    app.background("inference.routes", lambda: publish(store, observed, routes, publishing))
+    app.background(
+        "inference.routes",
+        lambda: publish(store, observed, routes, publishing, engine=settings.engine),
+    )
     app.background(
         "inference.archived_projects",
         lambda: run_loop(

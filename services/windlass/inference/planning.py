@@ -7,6 +7,7 @@ from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
+from windlass.engine_arguments import UNCHOSEN
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     DELETED,
@@ -63,6 +64,7 @@ class Planner:
         self._lacking: set[str] = set()
         for want in rows.wants:
             self._sort_out(want)
+        self._servings = {one.version_id: one for one in rows.servings}
         for serving in rows.servings:
             self._pin(serving)
         self._running = {
@@ -107,6 +109,8 @@ class Planner:
         """Takes a serving for a wish of this moment."""
         version = serving.engine_version_id
         if version in self._names and serving.version_id in self._names:
+            if not serving.min_replicas:
+                return
             since, error = serving.updated_at, serving.error
             want = WantedVersion(serving.version_id, version, self._now, since, error, serving)
             self._wants[version].append(want)
@@ -167,7 +171,7 @@ class Planner:
             return deleted(engine)
         if engine.replica >= self._replicas(engine.version_id):
             return deleted(engine)
-        if self._is_forbidden(engine) or self._is_lost(engine):
+        if self._is_forbidden(engine) or self._is_lost(engine) or self._is_outdated(engine):
             return deleted(engine)
         engine = self._judge(engine, used_at=self._used_at(engine.version_id))
         if engine.failed_at:
@@ -190,6 +194,30 @@ class Planner:
         """Returns True if its cluster is away or out of reach while another could take over."""
         away = not self._view.reaches(engine.cluster_id)
         return away and bool(self._candidates(engine.version_id))
+
+    def _is_outdated(self, engine: Engine) -> bool:
+        """Returns True if it runs otherwise than it should, and one that does could take over.
+
+        Of those that answer one after the other: all others of its version answer meanwhile.
+        """
+        version = engine.version_id
+        if engine == self._configured(engine) or not self._candidates(version):
+            return False
+        project = self._names[version].project_id
+        answering = [one for one in self._engines_of(version) if self._view.answers(one, project)]
+        return engine not in answering or len(answering) == self._replicas(version)
+
+    def _configured(self, engine: Engine) -> Engine:
+        """The engine as the serving of its model says that it should run."""
+        serving = self._servings.get(engine.version_id)
+        kind = self._kind(engine.version_id)
+        if serving is None:
+            return replace(engine, engine=kind, arguments=UNCHOSEN, gpus=0)
+        return replace(engine, engine=kind, arguments=serving.arguments, gpus=serving.gpus)
+
+    def _kind(self, version: str) -> str:
+        serving = self._servings.get(version)
+        return (serving and serving.engine) or self._policy.engine
 
     def _judge(self, engine: Engine, *, used_at: float) -> Engine:
         """Notes an end that nobody asked for; begins again after a pause, if still wanted."""
@@ -243,7 +271,7 @@ class Planner:
         return [
             cluster
             for cluster in self._view.clusters.values()
-            if self._policy.engine in cluster.capacity.engines
+            if self._kind(version) in cluster.capacity.engines
             and self._view.permits(cluster.id, self._names[version].project_id)
             and self._view.reaches(cluster.id)
         ]
@@ -282,7 +310,7 @@ class Planner:
         # Nobody has to yield to the second engine of a model.
         yields = not replica
         if not candidates:
-            self._complain(version, self._why_nowhere())
+            self._complain(version, self._why_nowhere(version))
             return
         if replica and all(self._is_full(cluster) for cluster in candidates):
             self._complain(version, "No cluster has room for another engine.")
@@ -307,7 +335,7 @@ class Planner:
     def _new_engine(
         self, base: Name, replica: int, cluster_id: str, adapters: tuple[str, ...]
     ) -> Engine:
-        return Engine(
+        engine = Engine(
             id=self._new_id(),
             version_id=base.version_id,
             model=base.model,
@@ -323,6 +351,7 @@ class Planner:
             urls_at=self._now,
             replica=replica,
         )
+        return self._configured(engine)
 
     def _scopes(self, one: Name | Engine) -> Iterator[tuple[str, list[Engine], int]]:
         """Yields whose quotas bound the engines of a model: the word, their engines, the bound."""
@@ -393,8 +422,8 @@ class Planner:
         since = min(want.since for want in self._wants[version])
         return not self._share(project) and self._now - since > FAIR_SECONDS
 
-    def _why_nowhere(self) -> str:
-        engine = self._policy.engine
+    def _why_nowhere(self, version: str) -> str:
+        engine = self._kind(version)
         if not any(engine in one.capacity.engines for one in self._view.clusters.values()):
             return f"No live cluster has the engine {engine!r}."
         return (

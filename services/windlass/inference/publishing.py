@@ -16,15 +16,20 @@ STATES = ("starting", "ready", "failed", "ending")
 
 
 async def publish(
-    store: InferenceStore, observed: ObservedState, routes: Routes, listener: Listener
+    store: InferenceStore,
+    observed: ObservedState,
+    routes: Routes,
+    listener: Listener,
+    *,
+    engine: str,
 ) -> None:
-    """Publishes after every change, until cancelled."""
+    """Publishes after every change, until cancelled; `engine` is the installation's kind."""
 
     async def once() -> bool:
         rows = await store.rows()
         # Looked at after the rows, since the rows are older than what was observed of them.
         if (view := await observed.view(rows)) is not None:
-            routes.publish(routes_of(rows, view))
+            routes.publish(routes_of(rows, view, engine))
             measure(rows, view)
         return False
 

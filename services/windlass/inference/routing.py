@@ -20,8 +20,11 @@ _STARTS = {
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
-def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
-    """The route of each version that is wanted or served."""
+def routes_of(rows: Rows, view: View, default: str) -> dict[str, pb.Route]:
+    """The route of each version that is wanted or served; `default` is the kind of engine of those
+    whose serving names none.
+    """
+    kinds = {one.version_id: one.engine for one in rows.servings if one.engine}
     engines = defaultdict[str, list[Engine]](list)
     for engine in rows.running:
         engines[engine.version_id].append(engine)
@@ -30,7 +33,8 @@ def routes_of(rows: Rows, view: View) -> dict[str, pb.Route]:
     for version_id in rows.version_ids:
         if (name := view.names.get(version_id)) is None:
             continue
-        route = pb.Route(version_id=version_id)
+        kind = kinds.get(name.engine_version_id, default)
+        route = pb.Route(version_id=version_id, engine=kind)
         if not (own := engines.get(name.engine_version_id)):
             route.error = errors.get(version_id, "")
             route.waits_for = "waiting for a place for the engine"
@@ -54,8 +58,23 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
             )
         else:
             hindrances.append(found)
-    if not route.endpoints:
+    if route.endpoints:
+        _keep_one_kind(route, {engine.id: engine.engine for engine in engines})
+    else:
         route.error, route.waits_for = min(hindrances, key=lambda one: bool(one[0]))
+
+
+def _keep_one_kind(route: pb.Route, kinds: Mapping[str, str]) -> None:
+    """Leaves the endpoints of one kind, since requests are checked by the kind that answers them.
+
+    That is the kind that the model should have, unless another alone answers.
+    """
+    answering = [kinds[one.engine_id] for one in route.endpoints]
+    if route.engine not in answering:
+        route.engine = answering[0]
+    kept = [one for one in route.endpoints if kinds[one.engine_id] == route.engine]
+    del route.endpoints[:]
+    route.endpoints.extend(kept)
 
 
 def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:

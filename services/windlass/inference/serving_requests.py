@@ -3,15 +3,24 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.bounds import MAX_REPLICAS
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
 from windlass.core.quotas import Quota, exceeded
 from windlass.core.rpc.auth import Principal, current
+from windlass.engine_arguments import (
+    TAKEN,
+    EngineArguments,
+    from_message,
+    not_taken,
+    to_message,
+)
 from windlass.inference.domain import InferencePolicy, Rows, Serving, View, engine_bound
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
@@ -41,13 +50,13 @@ class ServingRequests:
     async def put(self, request: pb.PutServingRequest) -> pb.Serving:
         """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
         principal = current()
-        if not 1 <= request.min_replicas <= MAX_REPLICAS:
-            raise InvalidArgument(
-                f"min_replicas must be 1 to {MAX_REPLICAS}.", param="min_replicas"
-            )
+        _require_bounds(request)
+        arguments = _arguments(request, request.engine or self._policy.engine)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         _require_own(principal, model.project_id)
+        if base.id:
+            _require_plain(request, model, base)
         if base.id and base.project_id != model.project_id:
             _require_base(principal, model, base)
         serving = Serving(
@@ -58,6 +67,9 @@ class ServingRequests:
             engine_version_id=base.version_id or model.version_id,
             min_replicas=request.min_replicas,
             updated_at=0.0,
+            engine=request.engine,
+            arguments=arguments,
+            gpus=request.gpus,
         )
         await self._servings.put(serving, self._require_room)
         self._wake.touch("inference")
@@ -117,12 +129,58 @@ class ServingRequests:
                 "(inference.max_engines).",
                 param="min_replicas",
             )
-        beside = [one for one in others if one.engine_version_id == serving.engine_version_id]
-        if len(beside) >= self._policy.max_adapters:
+        beside = [
+            one
+            for one in others
+            if one.min_replicas and one.engine_version_id == serving.engine_version_id
+        ]
+        if serving.min_replicas and len(beside) >= self._policy.max_adapters:
             raise InvalidArgument(
                 f"At most {self._policy.max_adapters} models of one base can be kept running "
                 "(inference.max_adapters).",
                 param="model",
+            )
+
+
+def _require_bounds(request: pb.PutServingRequest) -> None:
+    if not 0 <= request.min_replicas <= MAX_REPLICAS:
+        raise InvalidArgument(f"min_replicas must be 0 to {MAX_REPLICAS}.", param="min_replicas")
+    if not 0 <= request.gpus <= MAX_ENGINE_GPUS:
+        raise InvalidArgument(f"gpus must be 0 to {MAX_ENGINE_GPUS}.", param="gpus")
+    if request.engine and request.engine not in TAKEN:
+        known = ", ".join(sorted(TAKEN))
+        raise InvalidArgument(
+            f"There is no engine {request.engine[:64]!r}; the engines are {known}.", param="engine"
+        )
+
+
+def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
+    """The arguments of a request; raises InvalidArgument for what the engine does not take."""
+    try:
+        arguments = from_message(request.arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(("arguments", *map(str, first["loc"])))
+        raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
+    if name := not_taken(engine, arguments):
+        raise InvalidArgument(
+            f"The engine {engine!r} takes no {name}; it takes {', '.join(sorted(TAKEN[engine]))}.",
+            param=f"arguments.{name}",
+        )
+    return arguments
+
+
+def _require_plain(
+    request: pb.PutServingRequest, model: models_pb2.Model, base: models_pb2.Model
+) -> None:
+    """Raises InvalidArgument where an adapter is told how the engines of its base run."""
+    default = pb.PutServingRequest()
+    for name in ("engine", "arguments", "gpus"):
+        if getattr(request, name) != getattr(default, name):
+            raise InvalidArgument(
+                f"{model.id} is an adapter of {base.id}, whose engines answer for it; set {name} "
+                f"for {base.id}.",
+                param=name,
             )
 
 
@@ -192,4 +250,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         ready_replicas=ready,
         message=message,
         updated_at=int(serving.updated_at),
+        engine=serving.engine,
+        arguments=to_message(serving.arguments),
+        gpus=serving.gpus,
     )

@@ -8,8 +8,9 @@ from sqlalchemy.dialects.postgresql import insert
 from windlass.core.db import Database
 from windlass.core.db.leases import no_rows
 from windlass.core.quotas import Quota, Quotas
+from windlass.engine_arguments import chosen
 from windlass.inference.domain import IN_USE_SECONDS, Serving
-from windlass.inference.store import CLOCK, servings, wants
+from windlass.inference.store import CLOCK, servings, to_serving, wants
 
 # What may be kept running is counted by one transaction at a time.
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("inference_servings")))
@@ -30,7 +31,7 @@ class ServingStore:
     async def put(self, serving: Serving, check: Check) -> None:
         """Sets how a model is served, unless `check` has something against it."""
         values = {name: getattr(serving, name) for name in Serving.__slots__}
-        values["updated_at"] = CLOCK
+        values |= {"updated_at": CLOCK, "arguments": chosen(serving.arguments)}
         statement = insert(servings).values(values)
         statement = statement.on_conflict_do_update(
             index_elements=["project_id", "model"], set_=values
@@ -39,7 +40,7 @@ class ServingStore:
             await connection.execute(_LOCK)
             found = await connection.execute(servings.select().where(sa.not_(_of(serving))))
             quotas = await self._quotas.all(connection, Quota.ENGINES)
-            check(serving, [Serving(**row) for row in found.mappings()], quotas)
+            check(serving, [to_serving(row) for row in found.mappings()], quotas)
             await connection.execute(statement)
 
     async def delete(self, serving: Serving) -> None:

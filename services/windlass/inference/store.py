@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
+from windlass.engine_arguments import EngineArguments, chosen
 from windlass.inference.domain import (
     IN_USE_SECONDS,
     RUNNING,
@@ -40,6 +41,8 @@ engines = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("urls_at", sa.Double, nullable=False),
     sa.Column("replica", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
@@ -71,6 +74,9 @@ servings = sa.Table(
     sa.Column("version_id", sa.Text, nullable=False, index=True),
     sa.Column("engine_version_id", sa.Text, nullable=False),
     sa.Column("min_replicas", sa.Integer, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False, server_default=""),
+    sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False, server_default=""),
 )
@@ -87,12 +93,18 @@ CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
 def _to_engine(row: Any) -> Engine:
     values = {name: getattr(row, name) for name in Engine.__slots__}
-    return Engine(**values | {"adapters": tuple(row.adapters)})
+    arguments = EngineArguments(**row.arguments)
+    return Engine(**values | {"adapters": tuple(row.adapters), "arguments": arguments})
 
 
 def _values(engine: Engine) -> dict[str, Any]:
     values = {name: getattr(engine, name) for name in Engine.__slots__}
-    return values | {"adapters": list(engine.adapters)}
+    return values | {"adapters": list(engine.adapters), "arguments": chosen(engine.arguments)}
+
+
+def to_serving(row: sa.RowMapping) -> Serving:
+    """The serving of a row."""
+    return Serving(**{**row, "arguments": EngineArguments(**row["arguments"])})
 
 
 def _same(serving: Serving) -> tuple[sa.ColumnElement[bool], ...]:
@@ -146,7 +158,7 @@ class InferenceStore:
                 for row in (await connection.execute(wants.select())).mappings()
             ]
             serving_rows = [
-                Serving(**row) for row in (await connection.execute(servings.select())).mappings()
+                to_serving(row) for row in (await connection.execute(servings.select())).mappings()
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
         return Rows(

@@ -6,6 +6,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.objects import ObjectStore
+from windlass.engine_arguments import to_message
 from windlass.inference.domain import DELETED, Engine, Name, View
 from windlass.inference.observed_state import OWNER
 
@@ -57,6 +58,8 @@ class Workloads:
                     for name in _adapters(engine, view)
                 ],
                 max_adapters=self._max_adapters,
+                arguments=to_message(engine.arguments),
+                gpus=engine.gpus,
             )
         )
         return workload

@@ -61,6 +61,12 @@ def model_not_found(name: str) -> ApiError:
     )
 
 
+def not_served(path: str) -> ApiError:
+    """A 404 for a route that an engine does not have."""
+    message = f"The model does not support {path}."
+    return ApiError(message, status=HTTPStatus.NOT_FOUND, param="model")
+
+
 def wrong_task(name: str, *, scores: bool) -> ApiError:
     """A 400 for a model that scores and was asked to write, or the other way round."""
     what = (

@@ -8,7 +8,7 @@ from windlass.inference_api.parameters import MESSAGES_REFUSED, MESSAGES_WITHOUT
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # What a template reads as it is; one that does not know it leaves it out.
-_PASSED = ("name", "tool_call_id", "reasoning_content")
+_PASSED = ("name", "tool_call_id", "reasoning_content", "reasoning")
 _READ = frozenset({"role", "content", "refusal", "tool_calls", *_PASSED, *MESSAGES_WITHOUT_EFFECT})
 
 
@@ -17,6 +17,18 @@ def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not messages:
         raise bad_value("messages must not be empty", "messages")
     return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def check_parts(messages: list[dict[str, Any]]) -> None:
+    """Refuses fields of text parts that `conversation` leaves out; raises ApiError by the name.
+
+    An engine may read them: vLLM takes a text part with `uuid` and `image_url` for an image.
+    """
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            for key in sorted(part.keys() - {"type", part.get("type")}):
+                raise unknown_parameter(f"messages[{index}].content[{place}].{key[:64]}")
 
 
 def _message(message: dict[str, Any], where: str) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""OpenAI's parameters that are known here and do nothing, or that are refused, with reasons.
+"""Parameters that are known here and do nothing, or that are refused, with reasons.
 
 docs/reference/parameters.md is made of these tables.
 """
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -37,6 +39,12 @@ REFUSED: dict[str, str] = {
     "chat_template": "the chat template of the model is always used",
     "continue_final_message": "continuing the last message is not supported",
 }
+# The same for engines of the kind `vllm`, which take two of these.
+VLLM_REFUSED: dict[str, str] = {
+    name: "use structured_outputs instead" if name.startswith("guided_") else why
+    for name, why in REFUSED.items()
+    if name not in ("structured_outputs", "continue_final_message")
+}
 
 # The same of a message.
 MESSAGES_WITHOUT_EFFECT: dict[str, str] = {
@@ -48,9 +56,9 @@ MESSAGES_REFUSED: dict[str, str] = {
 }
 
 
-def refusal(request: Struct) -> tuple[str, str] | None:
+def refusal(request: Struct, refused: Mapping[str, str] = REFUSED) -> tuple[str, str] | None:
     """The first parameter that cannot be honoured, and why; None where all can."""
-    for name, why in REFUSED.items():
+    for name, why in refused.items():
         if getattr(request, name, None) not in (None, False, [], {}, ""):
             return name, why
     if getattr(request, "store", None):

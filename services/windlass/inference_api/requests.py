@@ -1,6 +1,7 @@
 """Types of inference requests, and their conversion to `SamplingParams`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -8,10 +9,16 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windlass.core import misfits
-from windlass.inference_api.errors import ApiError, bad_value, unknown_parameter, unsupported
+from windlass.inference_api.errors import (
+    ApiError,
+    bad_value,
+    not_served,
+    unknown_parameter,
+    unsupported,
+)
 from windlass.inference_api.formats import ResponseFormat, TextFormat
-from windlass.inference_api.messages import conversation
-from windlass.inference_api.parameters import refusal
+from windlass.inference_api.messages import check_parts, conversation
+from windlass.inference_api.parameters import REFUSED, refusal
 from windlass.inference_api.tools import Tool, ToolChoice, wanted
 
 MAX_STOPS = 4
@@ -220,18 +227,18 @@ def refused(error: msgspec.ValidationError, kind: type) -> ApiError:
     return ApiError(message, param=where or None, code="invalid_value")
 
 
-def check_chat(request: ChatRequest) -> None:
+def check_chat(request: ChatRequest, refused: Mapping[str, str] = REFUSED) -> None:
     """Refuses what this engine cannot honour, by name."""
-    _check_shared(request)
+    _check_shared(request, refused)
     if request.max_tokens is not None and request.max_completion_tokens is not None:
         raise bad_value("max_tokens and max_completion_tokens cannot both be set.", "max_tokens")
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_value("top_logprobs needs logprobs to be true", "top_logprobs")
 
 
-def check_completion(request: CompletionRequest) -> None:
+def check_completion(request: CompletionRequest, refused: Mapping[str, str] = REFUSED) -> None:
     """Refuses what this engine cannot honour, by name."""
-    _check_shared(request)
+    _check_shared(request, refused)
     if request.response_format not in (None, TextFormat()):
         raise unsupported("response_format", "only chat completions support a response format")
     if request.best_of not in (None, request.choices()):
@@ -240,8 +247,8 @@ def check_completion(request: CompletionRequest) -> None:
         raise bad_value("max_tokens must be at least 1 unless echo is true", "max_tokens")
 
 
-def _check_shared(request: ChatRequest | CompletionRequest) -> None:
-    if found := refusal(request):
+def _check_shared(request: ChatRequest | CompletionRequest, refused: Mapping[str, str]) -> None:
+    if found := refusal(request, refused):
         raise unsupported(*found)
     if (request.stream_options or StreamOptions()).include_obfuscation:
         raise unsupported(
@@ -252,13 +259,18 @@ def _check_shared(request: ChatRequest | CompletionRequest) -> None:
         raise bad_value("stream_options is only allowed with stream", "stream_options")
 
 
-def check(path: str, body: bytes) -> None:
-    """Refuses what no engine of ours would answer; raises ApiError that names the field."""
+def check(path: str, body: bytes, *, strict: bool = False) -> None:
+    """Refuses what no engine of ours would answer; raises ApiError that names the field.
+
+    `strict` leaves nothing to the engine: other routes and other fields of parts are refused too.
+    """
     match path:
         case "/v1/chat/completions":
             chat = parse(ChatRequest, body)
             check_chat(chat)
             conversation(chat.messages)
+            if strict:
+                check_parts(chat.messages)
             wanted(chat.tools, chat.tool_choice)
         case "/v1/completions":
             check_completion(parse(CompletionRequest, body))
@@ -266,6 +278,8 @@ def check(path: str, body: bytes) -> None:
             parse(EmbeddingRequest, body)
         case "/v1/score":
             parse(ScoreRequest, body)
+        case _ if strict:
+            raise not_served(path)
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:

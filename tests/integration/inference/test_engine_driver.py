@@ -3,147 +3,35 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
-import psutil
 import pytest
+from tests.support.agents.engine_machine import (
+    START_SECONDS,
+    Store,
+    files,
+    machine,
+    model_store,
+    say,
+    workload,
+)
 from tests.support.environments.postgres import reachable_folder
-from tests.support.factories.toy_model import make_adapter, make_model
-from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.api.models.v1 import models_pb2
 from windlass.confinement import WorkloadLimits, cgroups, confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
-from windlass_agent.executors.process.allocator import ENGINE, Allocator
-from windlass_agent.executors.process.allotment import ResourceRequest
-from windlass_agent.executors.process.engines.driver import EngineDriver
-from windlass_agent.machine import Device
-from windlass_agent.machine import Machine as Hardware
+from windlass_agent.executors.process.allocator import ENGINE
 
 pytestmark = pytest.mark.torch
-START_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A folder of models and its URL."""
-    root = tmp_path_factory.mktemp("store")
-    base = make_model(root / "mv-toy")
-    make_adapter(base, root / "mv-a", seed=1)
-    make_adapter(base, root / "mv-b", seed=2)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(root)))
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield root, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        return
-
-
-def files(store: tuple[Path, str], version: str) -> list[models_pb2.FileUrl]:
-    root, url = store
-    return [
-        models_pb2.FileUrl(
-            path=path.name,
-            url=f"{url}/{version}/{path.name}",
-            bytes=path.stat().st_size,
-            sha256=hashlib.sha256(path.read_bytes()).digest(),
-        )
-        for path in sorted((root / version).iterdir())
-    ]
-
-
-def workload(
-    store: tuple[Path, str],
-    *adapters: str,
-    generation: int = 1,
-    identifier: str = "eng-1",
-    desired: Any = pb.DESIRED_STATE_RUNNING,
-) -> pb.Workload:
-    return pb.Workload(
-        id=identifier,
-        kind=pb.WORKLOAD_KIND_LONG_RUNNING,
-        owner="inference",
-        generation=generation,
-        desired=desired,
-        engine=pb.EngineWorkload(
-            engine="builtin",
-            model="toy",
-            model_version_id="mv-toy",
-            model_files=files(store, "mv-toy"),
-            adapters=[
-                pb.AdapterSpec(id=f"ft:{name}", version_id=name, files=files(store, name))
-                for name in adapters
-            ],
-            max_adapters=2,
-        ),
-    )
-
-
-class Machine:
-    """A driver, and what it says."""
-
-    def __init__(self, folder: Path, *, slots: int = 2, cpus: int = 4, stop_on_close: bool = True):
-        self.changes = 0
-        self.folder = folder
-        sockets = folder / "s"
-        sockets.mkdir(exist_ok=True, mode=0o700)
-        self.allocator = Allocator(
-            Hardware(devices=(Device(id="GPU-a"),), cpus=cpus, memory_bytes=2**33)
-        )
-        self.driver = EngineDriver(
-            data=folder,
-            sockets=sockets,
-            places=self.allocator.places(ENGINE, slots),
-            share=ResourceRequest(gpus=1, cpus=1),
-            changed=self._changed,
-            stop_on_close=stop_on_close,
-            confinement=confinement("preferred"),
-        )
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def status(self, identifier: str = "eng-1") -> pb.WorkloadStatus | None:
-        found = [one for one in self.driver.statuses() if one.workload_id == identifier]
-        return found[0] if found else None
-
-    async def reaches(self, phase: Any, *, generation: int = 1, loaded: int = 0) -> Any:
-        def there() -> pb.WorkloadStatus | None:
-            status = self.status()
-            assert status is not None
-            good = sum(1 for adapter in status.adapters if not adapter.error)
-            fits = (status.phase, status.generation, good) == (phase, generation, loaded)
-            return status if fits else None
-
-        try:
-            return await until(there, START_SECONDS)
-        except AssertionError:
-            raise AssertionError(f"stands at {self.status()}") from None
-
-    def processes(self) -> list[psutil.Process]:
-        """Engines of this machine that live, without the programs that build their walls."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            command = process.info["cmdline"] or [""]
-            line = " ".join(command)
-            ours = str(self.folder) in line and "engines.builtin" in line
-            if ours and Path(command[0]).name.startswith("python"):
-                found.append(process)
-        return found
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A base model and two adapters."""
+    with model_store(tmp_path_factory.mktemp("store")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -153,26 +41,7 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-@asynccontextmanager
-async def machine(folder: Path, **options: Any) -> AsyncIterator[Machine]:
-    made = Machine(folder, **options)
-    await made.driver.adopt()
-    try:
-        yield made
-    finally:
-        await made.driver.close()
-
-
-async def say(status: pb.WorkloadStatus, model: str) -> str:
-    engine = RunningEngine(Path(), "toy", status.endpoint, 0, 0.0)
-    async with engine.client() as client:
-        answer = await client.completions.create(
-            model=model, prompt="the quick", max_tokens=8, temperature=0
-        )
-    return answer.choices[0].text
-
-
-async def test_an_engine_lives_from_wish_to_end(store: tuple[Path, str], folder: Path) -> None:
+async def test_an_engine_lives_from_wish_to_end(store: Store, folder: Path) -> None:
     async with machine(folder) as host:
         await host.driver.apply(workload(store, "mv-a"))
         status = await host.reaches(pb.PHASE_RUNNING, loaded=1)
@@ -205,9 +74,7 @@ async def test_an_engine_lives_from_wish_to_end(store: tuple[Path, str], folder:
         assert not list((folder / "engines").iterdir())
 
 
-async def test_a_killed_engine_comes_back_with_its_adapters(
-    store: tuple[Path, str], folder: Path
-) -> None:
+async def test_a_killed_engine_comes_back_with_its_adapters(store: Store, folder: Path) -> None:
     async with machine(folder) as host:
         await host.driver.apply(workload(store, "mv-a"))
         before = await say(await host.reaches(pb.PHASE_RUNNING, loaded=1), "ft:mv-a")
@@ -219,9 +86,7 @@ async def test_a_killed_engine_comes_back_with_its_adapters(
         assert [one.pid for one in host.processes()] != [process.pid]
 
 
-async def test_an_engine_outlives_its_agent_and_is_taken_over(
-    store: tuple[Path, str], folder: Path
-) -> None:
+async def test_an_engine_outlives_its_agent_and_is_taken_over(store: Store, folder: Path) -> None:
     async with machine(folder, stop_on_close=False) as first:
         await first.driver.apply(workload(store, "mv-a"))
         await first.reaches(pb.PHASE_RUNNING, loaded=1)
@@ -241,7 +106,7 @@ async def test_an_engine_outlives_its_agent_and_is_taken_over(
 
 
 async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
-    store: tuple[Path, str], folder: Path
+    store: Store, folder: Path
 ) -> None:
     async with machine(folder) as host:
         broken = workload(store)
@@ -265,7 +130,7 @@ async def test_a_model_that_cannot_be_served_fails_with_its_last_words(
 
 
 async def test_an_adapter_that_does_not_fit_is_told_beside_those_that_do(
-    store: tuple[Path, str], folder: Path
+    store: Store, folder: Path
 ) -> None:
     async with machine(folder) as host:
         wished = workload(store, "mv-a", "mv-b")
@@ -285,7 +150,7 @@ async def test_an_adapter_that_does_not_fit_is_told_beside_those_that_do(
 
 
 async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
-    store: tuple[Path, str], folder: Path
+    store: Store, folder: Path
 ) -> None:
     async with machine(folder, slots=1) as host:
         await host.driver.apply(workload(store))
@@ -312,7 +177,7 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
 
 
 async def test_engines_of_a_small_machine_start_one_after_the_other(
-    store: tuple[Path, str], folder: Path
+    store: Store, folder: Path
 ) -> None:
     async with machine(folder, cpus=2) as host:
         await host.driver.apply(workload(store))
@@ -330,7 +195,7 @@ async def test_engines_of_a_small_machine_start_one_after_the_other(
         )
 
 
-async def test_a_stopped_engine_ends_and_says_so(store: tuple[Path, str], folder: Path) -> None:
+async def test_a_stopped_engine_ends_and_says_so(store: Store, folder: Path) -> None:
     async with machine(folder) as host:
         await host.driver.apply(workload(store))
         await host.reaches(pb.PHASE_RUNNING)
@@ -340,7 +205,7 @@ async def test_a_stopped_engine_ends_and_says_so(store: tuple[Path, str], folder
 
 
 async def test_a_crash_of_the_agent_in_the_middle_of_a_start_leaves_no_orphan(
-    store: tuple[Path, str], folder: Path
+    store: Store, folder: Path
 ) -> None:
     async with machine(folder, stop_on_close=False) as first:
         await first.driver.apply(workload(store))
@@ -359,9 +224,7 @@ async def test_a_crash_of_the_agent_in_the_middle_of_a_start_leaves_no_orphan(
         assert not second.processes()
 
 
-async def test_what_is_downloaded_is_whole_or_not_there(
-    store: tuple[Path, str], folder: Path
-) -> None:
+async def test_what_is_downloaded_is_whole_or_not_there(store: Store, folder: Path) -> None:
     cache = ModelCache(folder / "models", patience_seconds=0.2)
     wanted = files(store, "mv-a")
     one, two = await asyncio.gather(cache.fetch("mv-a", wanted), cache.fetch("mv-a", wanted))
@@ -388,9 +251,7 @@ async def test_what_is_downloaded_is_whole_or_not_there(
     assert not (folder / "evil").exists()
 
 
-async def test_an_engine_that_takes_too_much_memory_says_so(
-    folder: Path, store: tuple[Path, str]
-) -> None:
+async def test_an_engine_that_takes_too_much_memory_says_so(folder: Path, store: Store) -> None:
     group = cgroups.Group("engine-memory")
     bounded = group.make(WorkloadLimits(memory=2**28)) and confinement("preferred").confines
     group.remove()

@@ -15,7 +15,7 @@ from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
 from windlass_agent.executors.process.allotment import ResourceRequest
-from windlass_agent.executors.process.engines import driver as engines
+from windlass_agent.executors.process.engines.driver import EngineDriver
 from windlass_agent.machine import Machine
 from windlass_agent.memory import default_limits, engine_bound
 
@@ -57,17 +57,15 @@ class BrokenEngine(BuiltinEngine):
         (LOGGED, "The model in .../mv-1 has no weights."),
     ],
 )
-async def test_an_engine_that_cannot_start_says_why_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, says: str, expected: str
-) -> None:
-    monkeypatch.setattr(engines, "engines", lambda: {"builtin": BrokenEngine(says=says)})
+async def test_an_engine_that_cannot_start_says_why_in_a_sentence(says: str, expected: str) -> None:
     with reachable_folder() as folder, capture_logs() as logs:
         (folder / "s").mkdir(mode=0o700)
-        driver = engines.EngineDriver(
+        driver = EngineDriver(
             data=folder,
             sockets=folder / "s",
             places=Allocator(Machine(devices=(), cpus=2, memory_bytes=2**33)).places(ENGINE, 4),
             share=ResourceRequest(),
+            engines={"builtin": BrokenEngine(says=says)},
             changed=lambda: None,
             stop_on_close=True,
             confinement=confinement("off"),

@@ -100,7 +100,7 @@ class WireAgent:
             pb.PHASE_RUNNING,
             endpoint=endpoint,
             adapters=loaded if adapters else (),
-            capabilities=pb.EngineCapabilities(adapters=True, context_length=512),
+            capabilities=pb.EngineCapabilities(adapters=True, embeddings=True, context_length=512),
         )
         return endpoint
 

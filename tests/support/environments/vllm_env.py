@@ -48,9 +48,7 @@ def _make(home: Path) -> None:
     # It looks itself up by this name, and the version's ending decides for the CPU.
     alias = packages / f"vllm-{VERSION}+cpu.dist-info"
     alias.mkdir()
-    (alias / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
-    )
+    (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
 
 
 def _is_needed(requirement: str) -> bool:

@@ -17,6 +17,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
 from tests.support.waiting import wait_until
 
+from windlass.engine_arguments import EngineArguments
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.registry import engines
@@ -90,7 +91,7 @@ def running_engine(
         served_name=name,
         endpoint=address,
         max_adapters=max_adapters,
-        max_concurrency=max_concurrency,
+        arguments=EngineArguments(max_concurrency=max_concurrency),
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     started = time.monotonic()

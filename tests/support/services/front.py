@@ -56,18 +56,25 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         error: str = "",
         waits_for: str = "",
         scores: bool = False,
+        engine: str = "builtin",
+        cache_salt: bool = False,
     ) -> None:
+        capabilities = clusters_pb2.EngineCapabilities(
+            routes=["/v1/score", "/v1/rerank"],
+            embeddings=engine == "builtin",
+            cache_salt=cache_salt,
+        )
         endpoints = [
-            pb.Endpoint(
-                engine_id=address,
-                address=address,
-                capabilities=clusters_pb2.EngineCapabilities(routes=["/v1/score", "/v1/rerank"]),
-            )
+            pb.Endpoint(engine_id=address, address=address, capabilities=capabilities)
             for address in addresses
         ]
         version_id = self._named(project_id, model, "scoring" if scores else "generation")
         route = pb.Route(
-            version_id=version_id, endpoints=endpoints, error=error, waits_for=waits_for
+            version_id=version_id,
+            endpoints=endpoints,
+            error=error,
+            waits_for=waits_for,
+            engine=engine,
         )
         self._routes[version_id] = route
         for queue in self._watchers:

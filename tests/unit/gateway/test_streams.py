@@ -1,4 +1,4 @@
-"""The one splice and the one filter of the token path, at every cut of the bytes."""
+"""What is written into a request, and what is taken out of a stream at every cut of the bytes."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import InvalidArgument
-from windlass.gateway.inference.head import read_head, with_usage
+from windlass.gateway.inference.head import CacheSalts, for_engine, read_head
 from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
 
 JSON = st.recursive(
@@ -40,34 +40,65 @@ CHOICE = st.fixed_dictionaries(
     st.sampled_from([None, {}, {"include_usage": False}, {"include_usage": True, "x": [1]}]),
     st.sampled_from([None, 0, 2]),
     st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "5a17"]),
+    st.sampled_from([{}, {"cache_salt": "theirs"}, {"priority": -9, "cache_salt": None}]),
 )
-def test_the_splice_changes_stream_options_alone(
-    extra: dict[str, Any], options: Any, indent: int | None, ascii_only: bool
+def test_only_the_gateways_own_fields_are_written(
+    extra: dict[str, Any],
+    options: Any,
+    indent: int | None,
+    ascii_only: bool,
+    usage: bool,
+    salt: str,
+    steering: dict[str, Any],
 ) -> None:
     known = {"model": "m", "stream": True, "max_tokens": 3, "max_completion_tokens": 3, "n": 1}
-    document = {**extra, **known}
+    document = {**extra, **steering, **known}
     if options is not None:
         document["stream_options"] = options
     body = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode(
         "utf-8", "surrogatepass"
     )
-    spliced = json.loads(with_usage(body, read_head(body)))
-    asked = spliced.pop("stream_options")
-    document.pop("stream_options", None)
-    assert spliced == document
-    assert asked == {**(options or {}), "include_usage": True, "continuous_usage_stats": True}
+    written = for_engine(body, read_head(body), usage=usage, salt=salt)
+    if usage:
+        every = {"include_usage": True, "continuous_usage_stats": True}
+        document["stream_options"] = {**(options or {}), **every}
+    if salt:
+        document |= {"cache_salt": salt, "priority": 0}
+    assert json.loads(written) == document
+    assert usage or salt or written is body
 
 
-def test_the_splice_keeps_the_bytes_of_values() -> None:
+@pytest.mark.parametrize("usage", [False, True])
+def test_values_of_others_keep_their_bytes(usage: bool) -> None:
     body = b'{"model":"m","seed":12345678901234567890123,"t":1.10,"e":1E400,"u":"\\u00e9"}'
-    spliced = with_usage(body, read_head(body))
+    spliced = for_engine(body, read_head(body), usage=usage, salt="" if usage else "x")
     for value in (b"12345678901234567890123", b"1.10", b"1E400", b'"\\u00e9"'):
         assert value in spliced
 
 
 def test_of_two_equal_fields_the_last_holds() -> None:
     body = b'{"model":"a","stream_options":{"include_usage":false},"model":"b"}'
-    assert read_head(body).model == json.loads(with_usage(body, read_head(body)))["model"] == "b"
+    head = read_head(body)
+    written = for_engine(body, head, usage=True, salt="x")
+    assert head.model == json.loads(written)["model"] == "b"
+
+
+def test_of_two_salts_none_is_the_clients() -> None:
+    body = b'{"cache_salt":"a","model":"m","cache\\u005fsalt":"b"}'
+    written = for_engine(body, read_head(body), usage=False, salt="ours")
+    assert json.loads(written, object_pairs_hook=list).count(("cache_salt", "ours")) == 1
+    assert written.count(b"salt") == 1
+
+
+def test_a_salt_belongs_to_an_organization_and_all_gateways_know_it() -> None:
+    one, other = CacheSalts(b"k" * 32), CacheSalts(b"l" * 32)
+    assert one.of("org_a") == CacheSalts(b"k" * 32).of("org_a")
+    assert len({one.of("org_a"), one.of("org_b"), other.of("org_a")}) == 3
+    # vLLM: at most 128 characters, none of @, / and the backslash.
+    assert len(one.of("org_a")) == 64
+    assert one.of("org_a").isalnum()
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b'{"model":""}', b'{"model":"m"', b"{}x"])
@@ -160,6 +191,60 @@ def test_the_filter_shows_what_was_asked_for_at_every_cut(
     assert events.usage.completion_tokens == wanted["completion_tokens"]
 
 
+VLLM_CHUNK = (
+    b'data: {"id":"chatcmpl-9a","object":"chat.completion.chunk","created":1,"model":"tiny",'
+    b'"choices":[{"index":0,"delta":{"content":"A"},"logprobs":null,"finish_reason":null,'
+    b'"token_ids":null}],"usage":{"prompt_tokens":12,"total_tokens":13,"completion_tokens":1,'
+    b'"prompt_tokens_details":%s,"completion_tokens_details":null}%s}\n\n'
+)
+VLLM_LAST = (
+    b'data: {"id":"chatcmpl-9a","object":"chat.completion.chunk","created":1,"model":"tiny",'
+    b'"choices":[],"usage":{"prompt_tokens":12,"total_tokens":15,"completion_tokens":3,'
+    b'"prompt_tokens_details":{"cached_tokens":8},'
+    b'"completion_tokens_details":{"reasoning_tokens":2}},"system_fingerprint":"vllm"}\n\n'
+)
+
+
+@pytest.mark.parametrize("details", [b"null", b'{"cached_tokens":8}'])
+@pytest.mark.parametrize("rest", [b"", b',"prompt_token_ids":[1]'])
+@pytest.mark.parametrize("show", list(Show))
+@pytest.mark.parametrize("step", [7, 10_000])
+def test_vllms_stream_shows_what_was_asked_for(
+    details: bytes, rest: bytes, show: Show, step: int
+) -> None:
+    chunk = VLLM_CHUNK % (details, rest)
+    data = chunk + VLLM_LAST + b"data: [DONE]\n\n"
+    events = UsageFilter(show)
+    shown = b"".join(events.feed(data[at : at + step]) for at in range(0, len(data), step))
+    usages = [one.get("usage") for one in decode(shown) if one != "done"]
+    if show is Show.NOTHING:
+        assert (len(usages), b"usage" in shown) == (1, False)
+    else:
+        assert usages[0] is None if show is Show.LAST else usages[0]["completion_tokens"] == 1
+        assert VLLM_LAST in shown
+        assert usages[1]["prompt_tokens_details"] == {"cached_tokens": 8}
+        assert usages[1]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    assert rest in shown
+    assert (events.usage.prompt_tokens, events.usage.completion_tokens) == (12, 3)
+
+
+def test_an_error_within_a_stream_is_a_sentence() -> None:
+    data = (
+        b'data: {"error": {"message": "1 validation error:\\n {\'msg\': \'Too many\'}", '
+        b'"type": "BadRequestError", "param": "body.n", "code": 400}}\n\n'
+    )
+    events = UsageFilter(Show.NOTHING)
+    (shown,) = decode(events.feed(data))
+    assert shown["error"] == {
+        "message": "Invalid value for 'n': too many.",
+        "type": "invalid_request_error",
+        "param": "n",
+        "code": None,
+    }
+    said = b'data: {"choices":[{"delta":{"content":"\\"error\\""}}]}\n\n'
+    assert events.feed(said) == said
+
+
 def test_other_events_pass_untouched() -> None:
     data = b': beat\n\nevent: x\ndata: {"usage": "no chunk"}\n\ndata: not json "usage"\n\n'
     events = UsageFilter(Show.NOTHING)
@@ -178,6 +263,7 @@ def test_data_on_several_lines_is_one_chunk() -> None:
     ("body", "tokens"),
     [
         (b'{"usage":{"prompt_tokens":3,"total_tokens":3}}', 3),
+        (b'{"usage":{"prompt_tokens":3,"completion_tokens":null}}', 3),
         (b'{"usage":null}', 0),
         (b"{}", 0),
         (b"broken", 0),

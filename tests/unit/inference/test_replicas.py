@@ -32,7 +32,7 @@ NAMES = {
 def serving(model: str, replicas: int, *, age: float = 1.0, error: str = "") -> Serving:
     name = NAMES.get(model)
     base = name.engine_version_id if name else model
-    return Serving("proj-a", model, "org-a", model, base, replicas, NOW - age, error)
+    return Serving("proj-a", model, "org-a", model, base, replicas, NOW - age, error=error)
 
 
 def engine(model: str, replica: int = 0, cluster: str = "east") -> Engine:

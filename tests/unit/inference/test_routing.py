@@ -31,7 +31,7 @@ def waits(
         statuses={} if status is None else {"eng-1": status},
         clusters={"c1": CLUSTER} if connected else {},
     )
-    return routes_of(Rows(3.0, engines, WANTS), view)[version].waits_for
+    return routes_of(Rows(3.0, engines, WANTS), view, "builtin")[version].waits_for
 
 
 STARTING = clusters_pb2.PHASE_STARTING

@@ -6,6 +6,7 @@ from pathlib import Path
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.engines.registry import engines as installed_engines
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
 from windlass_agent.executors.process.allotment import ResourceRequest
@@ -35,14 +36,16 @@ def process_executor(
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
     torchtune_python: Path | None = None,
+    vllm_python: Path | None = None,
     confinement: Mode = "preferred",
     spare_trainers: int = 0,
     spare_idle_seconds: float = 0.0,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
-    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot; `spare_trainers` is
-    how many trainers wait for a job once one has run here, each for at most `spare_idle_seconds`.
+    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `vllm_python`
+    engines of kind `vllm`; `spare_trainers` is how many trainers wait for a job once one has run
+    here, each for at most `spare_idle_seconds`.
     Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
@@ -57,6 +60,7 @@ def process_executor(
     walls.show(sockets / "agent")
     allocator = Allocator(machine)
     jobs, engines = allocator.places(JOB, slots), allocator.places(ENGINE, engine_slots)
+    kinds = installed_engines(vllm_python=vllm_python)
     runners = Runners(
         command=runner_command,
         agent_address=server.address,
@@ -85,6 +89,7 @@ def process_executor(
             sockets=sockets,
             places=engines,
             share=_bounded(engine_share, machine),
+            engines=kinds,
             changed=changed,
             stop_on_close=stop_on_close,
             confinement=walls,
@@ -95,6 +100,7 @@ def process_executor(
         allocator=allocator,
         jobs=jobs,
         engines=engines,
+        kinds=tuple(sorted(kinds)),
         runners=server,
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.engines.registry import engines
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, SlotPool
 from windlass_agent.runner_service import RunnerServer
@@ -22,7 +21,8 @@ log = telemetry.logger("executor")
 class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
-    `backends` are those whose jobs can run here, `libraries` what some of their settings need.
+    `kinds` are those of engines that can run here, `backends` those whose jobs can, `libraries`
+    what some of their settings need.
     """
 
     def __init__(
@@ -33,10 +33,12 @@ class ProcessExecutor:
         jobs: SlotPool,
         engines: SlotPool,
         runners: RunnerServer,
+        kinds: Sequence[str],
         backends: Sequence[str],
         libraries: Sequence[str] = (),
         changed: Callable[[], None],
     ):
+        self._kinds = kinds
         self._backends = backends
         self._libraries = libraries
         self._drivers = drivers
@@ -116,7 +118,7 @@ class ProcessExecutor:
                 )
                 for one in machine.devices[:MAX_DEVICES]
             ],
-            engines=sorted(engines()),
+            engines=self._kinds,
             backends=self._backends,
             libraries=self._libraries,
         )

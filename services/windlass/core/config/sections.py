@@ -449,6 +449,9 @@ class AgentSection(Section):
     torchtune_python: Path | None = Field(
         None, description="Python of an environment with the extra `torchtune`; empty: this one."
     )
+    vllm_python: Path | None = Field(
+        None, description="Python of an environment with vLLM, for engines of kind `vllm`."
+    )
     spare_trainers: int = Field(
         1, ge=0, le=16, description="Trainers kept loaded for the next job; up to 0.9 GiB each."
     )

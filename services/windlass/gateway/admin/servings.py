@@ -7,17 +7,38 @@ from pydantic import Field
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
-from windlass.bounds import MAX_REPLICAS
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS
 from windlass.core.app import App
+from windlass.engine_arguments import UNCHOSEN, EngineArguments, EngineName, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
 
 
 class PutServing(Body):
-    """Engines of a model that run whether or not somebody asks."""
+    """Settings of how a model is served."""
 
-    min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
+    min_replicas: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_REPLICAS,
+            description="Engines that run whether or not somebody asks; 0: on demand.",
+        ),
+    ] = 1
+    engine: Annotated[
+        EngineName | None,
+        Field(description="Kind of engine; the installation's if it is not set."),
+    ] = None
+    arguments: EngineArguments = UNCHOSEN
+    gpus: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_ENGINE_GPUS,
+            description="GPUs of each engine; 0: what its machine gives to every engine.",
+        ),
+    ] = 0
 
 
 def _render(serving: pb.Serving) -> Json:
@@ -39,8 +60,14 @@ def servings_router(app: App) -> APIRouter:
     # Names may have slashes.
     @router.put("/{model:path}")
     async def put_serving(model: str, body: PutServing) -> Json:
-        """Has engines of a model run whether or not somebody asks."""
-        request = pb.PutServingRequest(model=model, min_replicas=body.min_replicas)
+        """Sets how a model is served, by how many engines whether or not somebody asks."""
+        request = pb.PutServingRequest(
+            model=model,
+            min_replicas=body.min_replicas,
+            engine=body.engine or "",
+            arguments=to_message(body.arguments),
+            gpus=body.gpus,
+        )
         return _render(await inference.PutServing(request))
 
     @router.get("/{model:path}")

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
@@ -14,23 +15,24 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import ERROR_BYTES, EngineConnectionPool, Engines, NoAnswer
-from windlass.gateway.inference.head import Head, read_head, with_usage
+from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
-from windlass.gateway.inference.waiting import ModelFinder
+from windlass.gateway.inference.waiting import Judge, ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api.errors import ApiError
+from windlass.inference_api.kinds import body_check
 
 log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
-SCORE = usage_pb2.USAGE_KIND_SCORE
+EMBEDDING, SCORE = usage_pb2.USAGE_KIND_EMBEDDING, usage_pb2.USAGE_KIND_SCORE
 KINDS: dict[str, int] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETION,
-    "/v1/embeddings": usage_pb2.USAGE_KIND_EMBEDDING,
+    "/v1/embeddings": EMBEDDING,
     "/v1/score": SCORE,
 }
 _GENERATES = (CHAT, COMPLETION)
@@ -43,7 +45,36 @@ COMMENT_SECONDS = 5.0
 # The first comment, and one that says something new, comes this soon.
 LOOK_SECONDS = 1.0
 
-Check = Callable[[str, bytes], None]
+
+class Offer(NamedTuple):
+    """Engines that have a model loaded, and those of them that may get a request."""
+
+    known: Endpoints
+    able: Endpoints
+
+
+class BodyJudge:
+    """Refuses a body that engines of a kind must not get; checks it once for each kind."""
+
+    __slots__ = ("_passed", "_path", "body")
+
+    def __init__(self, path: str, body: bytes):
+        self._path = path
+        self._passed = ""
+        self.body = body
+
+    def __call__(self, kind: str, *, runs: bool) -> None:
+        """Raises HttpError for what engines of the kind must not get."""
+        check = body_check(kind)
+        if kind == self._passed or (runs and check.repeated):
+            return
+        try:
+            check.refuse(self._path, self.body)
+        except ApiError as error:
+            raise HttpError(
+                error.status, error.message, code=error.code, param=error.param
+            ) from None
+        self._passed = kind
 
 
 class InferenceHandler:
@@ -56,15 +87,15 @@ class InferenceHandler:
         *,
         limiter: Limiter,
         spool: UsageSpool,
+        salts: CacheSalts,
         max_body_bytes: int,
-        check: Check | None = None,
     ):
         self._finder = finder
         self._engines = engines
         self._limiter = limiter
         self._spool = spool
+        self._salts = salts
         self._max_body_bytes = max_body_bytes
-        self._check = check
 
     async def handle(self, exchange: HttpExchange) -> None:
         """Handles one request of an authenticated caller; raises HttpError or AppError."""
@@ -96,20 +127,20 @@ class InferenceHandler:
     ) -> None:
         with DisconnectWatch(exchange.receive) as disconnect:
             try:
-                check = partial(self._judge, exchange.path, body)
-                finding: Awaitable[Endpoints] = self._find(exchange, head, check=check)
+                judge = BodyJudge(exchange.path, body)
+                finding: Awaitable[Offer] = self._find(exchange, head, judge)
                 if head.stream and meter.kind in _GENERATES:
                     waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
                     finding = _with_comments(finding, exchange, headers, waits_for)
-                endpoints = await finding
+                offer = await finding
                 show = Show.ALL
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
-                    body = with_usage(body, head)
                 meter.open()
                 self._finder.begin(exchange.caller, head.model)
                 try:
-                    response, pool = await self._open(exchange, head, body, endpoints)
+                    usage = show is not Show.ALL
+                    response, pool = await self._open(exchange, head, judge, offer, usage)
                     await self._relay(exchange, response, pool, meter, disconnect, show, headers)
                 finally:
                     self._finder.end(exchange.caller, head.model)
@@ -125,50 +156,48 @@ class InferenceHandler:
                     raise ClientLeft from None
                 raise
 
-    def _judge(self, path: str, body: bytes) -> None:
-        """Refuses a body before an engine is started for it; raises HttpError."""
-        if self._check is None:
-            return
-        try:
-            self._check(path, body)
-        except ApiError as error:
-            raise HttpError(
-                error.status, error.message, code=error.code, param=error.param
-            ) from None
-
     async def _find(
         self,
         exchange: HttpExchange,
         head: Head,
+        judge: Judge,
         *,
-        check: Callable[[], None] = lambda: None,
         seconds: float | None = None,
-    ) -> Endpoints:
+    ) -> Offer:
         path = exchange.path
         found = await self._finder.find(
             exchange.caller,
             head.model,
             scores=KINDS[path] == SCORE if path in KINDS else None,
+            judge=judge,
             seconds=seconds,
-            check=check,
         )
-        return _offering(found, path)
+        return Offer(found, _offering(found, path))
 
     async def _open(
-        self, exchange: HttpExchange, head: Head, body: bytes, endpoints: tuple[EngineEndpoint, ...]
+        self,
+        exchange: HttpExchange,
+        head: Head,
+        judge: BodyJudge,
+        offer: Offer,
+        usage: bool,
     ) -> tuple[EngineConnection, EngineConnectionPool]:
         """An engine's answer; waits for another engine when those that are known are gone."""
         deadline = time.monotonic() + self._finder.hold_seconds
         while True:
+            salted = offer.able[0].cache_salt
+            salt = self._salts.of(exchange.caller.organization_id) if salted else ""
+            body = for_engine(judge.body, head, usage=usage, salt=salt)
+            path, request_id = exchange.path, exchange.request_id
             try:
-                return await self._engines.open(endpoints, exchange.path, body, exchange.request_id)
+                return await self._engines.open(offer.able, path, body, request_id)
             except NoAnswer:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                await self._finder.change(exchange.caller, head.model, endpoints, seconds=left)
+                await self._finder.change(exchange.caller, head.model, offer.known, seconds=left)
             left = deadline - time.monotonic()
-            endpoints = await self._find(exchange, head, seconds=left)
+            offer = await self._find(exchange, head, judge, seconds=left)
 
     async def _relay(
         self,
@@ -195,14 +224,22 @@ class InferenceHandler:
             pool.done(response)
 
 
-def _offering(endpoints: tuple[EngineEndpoint, ...], path: str) -> tuple[EngineEndpoint, ...]:
-    """Returns the engines that serve the path; raises HttpError 404 when none does."""
-    if path in KINDS and KINDS[path] != SCORE:
-        return endpoints
-    able = tuple(endpoint for endpoint in endpoints if path in endpoint.routes)
-    if not able:
-        raise HttpError(404, f"The model does not support {path}.", param="model")
-    return able
+def _offering(endpoints: Endpoints, path: str) -> Endpoints:
+    """The engines that serve the path; raises HttpError 404 when none does.
+
+    Where some keep the prompts of organizations apart, there are no others among them.
+    """
+    kind = KINDS.get(path)
+    if kind not in _GENERATES:
+        if kind == EMBEDDING:
+            able = [endpoint for endpoint in endpoints if endpoint.embeddings]
+        else:
+            able = [endpoint for endpoint in endpoints if path in endpoint.routes]
+        if not able:
+            raise HttpError(404, f"The model does not support {path}.", param="model")
+        endpoints = tuple(able)
+    salted = [endpoint for endpoint in endpoints if endpoint.cache_salt]
+    return tuple(salted) if salted else endpoints
 
 
 async def _whole(
@@ -258,12 +295,12 @@ async def _stream(
 
 
 async def _with_comments(
-    finding: Awaitable[Endpoints],
+    finding: Awaitable[Offer],
     exchange: HttpExchange,
     headers: Headers,
     waits_for: Callable[[], str],
-) -> Endpoints:
-    """The endpoints that are found; a client that waits is told what for, in comments."""
+) -> Offer:
+    """The engines that are found; a client that waits is told what for, in comments."""
     task = asyncio.ensure_future(finding)
     said, due = "", 0.0
     try:

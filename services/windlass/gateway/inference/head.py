@@ -1,5 +1,6 @@
-"""Fields that the gateway reads of an inference request, and the one that it may add."""
+"""Fields that the gateway reads of an inference request, and those that it writes."""
 
+import hmac
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from windlass.inference_api.requests import refused
 # Of an answer whose length the request does not bound, for the token limit alone.
 ASSUMED_TOKENS = 256
 BYTES_PER_TOKEN = 4
+# Of requests in an engine that serves by priority: lower comes first.
+PRIORITY = 0
 
 
 class Head(msgspec.Struct):
@@ -71,13 +74,34 @@ def read_head(body: bytes) -> Head:
     return head
 
 
-def with_usage(body: bytes, head: Head) -> bytes:
-    """The same request, asking for usage in every chunk; other values keep their bytes."""
+def for_engine(body: bytes, head: Head, *, usage: bool, salt: str) -> bytes:
+    """The request as an engine gets it; values that are not ours keep their bytes.
+
+    With `usage` it asks for usage in every chunk. With a salt it shares cached prompts with those
+    of the same salt alone.
+    """
+    if not usage and not salt:
+        return body
     fields = _fields.decode(body)
-    options = {
-        **(head.stream_options or {}),
-        "include_usage": True,
-        "continuous_usage_stats": True,
-    }
-    fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    if usage:
+        options = {
+            **(head.stream_options or {}),
+            "include_usage": True,
+            "continuous_usage_stats": True,
+        }
+        fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    if salt:
+        fields["cache_salt"] = msgspec.Raw(msgspec.json.encode(salt))
+        fields["priority"] = msgspec.Raw(msgspec.json.encode(PRIORITY))
     return msgspec.json.encode(fields)
+
+
+class CacheSalts:
+    """Salts of organizations: those of all gateways agree, and no tenant can tell one (ADR 36)."""
+
+    def __init__(self, key: bytes):
+        self._key = key
+
+    def of(self, organization_id: str) -> str:
+        """The salt of an organization: 64 characters that every engine accepts."""
+        return hmac.digest(self._key, organization_id.encode(), "sha256").hex()

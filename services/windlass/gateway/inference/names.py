@@ -17,6 +17,8 @@ class Named:
     """The version that a name points to."""
 
     version_id: str
+    # The version whose engine answers: an adapter's base, or its own.
+    engine_version_id: str
     # It scores answers and writes none.
     scores: bool
     # Of all projects, which a project's own of the same name hides.
@@ -49,6 +51,7 @@ class NameCache:
         answer = await self._models.LookupModel(request)
         found = Named(
             version_id=answer.model.model.version_id,
+            engine_version_id=answer.model.engine_version_id,
             scores=answer.model.model.task == pb.MODEL_TASK_SCORING,
             is_global=not answer.model.model.project_id,
         )

@@ -1,8 +1,10 @@
 """Conversion of an engine's error to OpenAI's error object.
 
-What it says of a request is for the caller; what it says of itself is for the operator's log.
+What it says of a request is for the caller, in a sentence; what it says of itself, and what its
+libraries say, is for the operator's log.
 """
 
+import re
 from typing import Any
 
 import orjson
@@ -14,6 +16,22 @@ MESSAGE_LENGTH = 2000
 LOGGED_BYTES = 32 * 1024
 # Not implemented, and overloaded: said of the request, or to be tried again.
 _TOLD = (501, 503)
+_KINDS = {429: "rate_limit_error", 503: "service_unavailable_error"}
+# OpenAI's types; others are names of an engine's classes, such as `BadRequestError`.
+_KIND = re.compile(r"[a-z]+(_[a-z]+)*")
+# Where FastAPI found the field.
+_PLACE = re.compile(r"^(body|query|path)\.")
+# What vLLM calls a prompt that it has read; no field of a request.
+_INNER = ("input_text", "input_tokens")
+_TOO_LONG = "maximum context length"
+# Pydantic's, as vLLM writes them and as they are written by themselves.
+_LISTED = re.compile(r"""'msg': (?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")""")
+_PRINTED = re.compile(r"validation errors? for [^\n]*\n(?P<place>\S+)\n\s+(?P<said>[^\n\[]+)")
+_VALIDATION = re.compile(r"\d+ validation errors?\b")
+# The rest of a message from here on: names of models, values of Python, what vLLM adds.
+_ASIDE = re.compile(
+    r"\s*(Valid aliases:|\((?:parameter|value)=|Traceback \(|:?\s*\{'|<class '|\n).*", re.DOTALL
+)
 
 log = telemetry.logger("gateway.inference")
 
@@ -24,7 +42,6 @@ def engine_error(status: int, body: bytes) -> HttpError:
         # Between us and the engine: nothing that the caller could mend.
         return HttpError(502, "The engine refused the gateway.", kind="server_error", code=None)
     fields = _fields(body)
-    code = fields.get("code")
     if status >= 500 and status not in _TOLD:
         log.error("engine_error", status=status, body=body[:LOGGED_BYTES].decode(errors="replace"))
         identifier = telemetry.request_id.get()
@@ -34,14 +51,29 @@ def engine_error(status: int, body: bytes) -> HttpError:
             kind="server_error",
             code="engine_error",
         )
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    param, message = _told(fields)
+    code = fields.get("code")
+    if not isinstance(code, str):
+        code = "context_length_exceeded" if _TOO_LONG in message else None
+    kind = _text(fields.get("type")) or ""
+    if not _KIND.fullmatch(kind):
+        kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     return HttpError(
         status,
-        _message(fields) or body.decode("utf-8", "replace")[:MESSAGE_LENGTH] or "Engine error.",
-        kind=_text(fields.get("type")) or kind,
-        code=_text(code) if code != status else None,
-        param=_text(fields.get("param")),
+        message,
+        kind=kind,
+        code=_text(code),
+        param=param,
+        headers={"retry-after": "1"} if status == 503 else None,
     )
+
+
+def stream_error(event: bytes) -> bytes:
+    """The error that ends a stream, for the client; one with a code of ours as it is."""
+    code = _fields(event).get("code")
+    if not isinstance(code, int):
+        return event
+    return engine_error(code if 400 <= code < 600 else 500, event).body()
 
 
 def _fields(body: bytes) -> dict[str, Any]:
@@ -58,11 +90,40 @@ def _fields(body: bytes) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else document
 
 
-def _message(fields: dict[str, Any]) -> str:
-    message = fields.get("message") or fields.get("detail") or ""
-    if not isinstance(message, str):
-        message = orjson.dumps(message).decode()
-    return message[:MESSAGE_LENGTH]
+def _told(fields: dict[str, Any]) -> tuple[str | None, str]:
+    """The field at fault, if one is known, and what is wrong."""
+    param = _text(fields.get("param"))
+    said = fields.get("message") or fields.get("detail") or ""
+    if isinstance(said, list) and said and isinstance(said[0], dict):
+        # FastAPI's own form: a list of errors.
+        place = said[0].get("loc")
+        param = param or (".".join(map(str, place)) if isinstance(place, list) else None)
+        return _of_field(param, str(said[0].get("msg", "")))
+    if not isinstance(said, str):
+        return _of_field(param, "")
+    if printed := _PRINTED.search(said):
+        return _of_field(param or printed["place"], printed["said"])
+    if _VALIDATION.match(said):
+        listed = _LISTED.search(said)
+        text = (listed[1] or listed[2] or "") if listed else ""
+        return _of_field(param, text.replace("\\'", "'"))
+    param, message = _field(param), _ASIDE.sub("", said)[:MESSAGE_LENGTH]
+    return param, message or _of_field(param, "")[1]
+
+
+def _of_field(param: str | None, said: str) -> tuple[str | None, str]:
+    """A sentence about a field of what a library says of it."""
+    param = _field(param)
+    said = _ASIDE.sub("", said.removeprefix("Value error, ")).strip(" .`")[:MESSAGE_LENGTH]
+    if not param:
+        return None, f"{said[:1].upper()}{said[1:]}." if said else "The engine refused the request."
+    said = said[:1].lower() + said[1:] or "the engine refused it"
+    return param, f"Invalid value for '{param}': {said}."
+
+
+def _field(param: str | None) -> str | None:
+    param = _PLACE.sub("", param or "")
+    return param if param not in ("", "body", *_INNER) else None
 
 
 def _text(value: object) -> str | None:

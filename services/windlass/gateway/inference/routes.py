@@ -31,7 +31,11 @@ class EngineEndpoint:
 
     engine_id: str
     address: str
+    # What it has beside chat and completions.
     routes: frozenset[str]
+    embeddings: bool = False
+    # It keeps the cached prompts of different salts apart.
+    cache_salt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class VersionRoute:
     endpoints: tuple[EngineEndpoint, ...]
     error: str
     waits_for: str
+    # The kind of engine that answers, or would; empty if the inference service does not say.
+    engine: str
 
 
 class RouteTable:
@@ -120,7 +126,7 @@ class RouteTable:
             self._routes.pop(version_id, None)
         for route in delta.routes:
             self._routes[route.version_id] = VersionRoute(
-                tuple(_endpoints(route.endpoints)), route.error, route.waits_for
+                tuple(_endpoints(route.endpoints)), route.error, route.waits_for, route.engine
             )
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -128,6 +134,11 @@ class RouteTable:
 
 def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
     for message in messages:
+        able = message.capabilities
         yield EngineEndpoint(
-            message.engine_id, message.address, frozenset(message.capabilities.routes)
+            message.engine_id,
+            message.address,
+            frozenset(able.routes),
+            embeddings=able.embeddings,
+            cache_salt=able.cache_salt,
         )

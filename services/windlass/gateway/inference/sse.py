@@ -5,7 +5,12 @@ from enum import Enum
 
 import msgspec
 
+from windlass.gateway.inference.refusals import stream_error
+
 _USAGE = b'"usage"'
+# No text of an answer has it: quotes within a string are escaped.
+_ERROR = b'"error"'
+_FAILED = b'data: {"error"'
 _FLAT = b',"usage":{'
 # The value of a last key and the end of the object that holds it. Braces close
 # exactly that object, so the key is the chunk's own and not one further inside.
@@ -15,17 +20,27 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TokenUsage(msgspec.Struct):
-    """Token counts as engines report them."""
+    """Token counts of a request."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
+class _Reported(msgspec.Struct):
+    """Token counts as engines report them; vLLM's may be null."""
+
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
+
+    def counts(self) -> TokenUsage:
+        return TokenUsage(self.prompt_tokens or 0, self.completion_tokens or 0)
+
+
 class _Whole(msgspec.Struct):
-    usage: TokenUsage | None = None
+    usage: _Reported | None = None
 
 
-_usage = msgspec.json.Decoder(TokenUsage)
+_usage = msgspec.json.Decoder(_Reported)
 _whole = msgspec.json.Decoder(_Whole)
 
 
@@ -46,7 +61,8 @@ def _at_flat_usage(data: bytes) -> int:
 def usage_of(body: bytes) -> TokenUsage:
     """The usage of a whole response; zeros when it has none."""
     try:
-        return _whole.decode(body).usage or TokenUsage()
+        usage = _whole.decode(body).usage
+        return usage.counts() if usage else TokenUsage()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return TokenUsage()
 
@@ -78,7 +94,7 @@ class UsageFilter:
     def usage(self) -> TokenUsage:
         """The counts of the last chunk that had some."""
         try:
-            return _usage.decode(self._last) if self._last else TokenUsage()
+            return _usage.decode(self._last).counts() if self._last else TokenUsage()
         except (msgspec.DecodeError, UnicodeDecodeError):
             return TokenUsage()
 
@@ -95,7 +111,7 @@ class UsageFilter:
             self._rest = data
             return b""
         self._rest = data[end + 2 :]
-        if _USAGE not in data:
+        if _USAGE not in data and _ERROR not in data:
             return data[: end + 2]
         return b"".join([self._event(event) for event in data[:end].split(b"\n\n")])
 
@@ -119,6 +135,8 @@ class UsageFilter:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _event(self, event: bytes) -> bytes:
+        if event.startswith(_FAILED):
+            return b"data: " + stream_error(event[6:]) + b"\n\n"
         if _USAGE not in event:
             return event + b"\n\n"
         if event.startswith(b"data:") and b"\n" not in event:

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import grpc
 
@@ -11,7 +12,12 @@ from windlass.core.errors import from_rpc
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
-from windlass.gateway.inference.routes import TOUCH_SECONDS, EngineEndpoint, RouteTable
+from windlass.gateway.inference.routes import (
+    TOUCH_SECONDS,
+    EngineEndpoint,
+    RouteTable,
+    VersionRoute,
+)
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 # Requests that wait for engines at once; each holds its body in memory.
@@ -20,6 +26,13 @@ WAITERS = 1000
 OLD_ERROR_SECONDS = 5.0
 # An engine that did not answer may be back under the same address.
 RETRY_SECONDS = 1.0
+
+
+class Judge(Protocol):
+    """A check of a request for the engines that would answer it."""
+
+    def __call__(self, kind: str, *, runs: bool) -> None:
+        """Raises HttpError for what engines of the kind must not get; one runs, or must start."""
 
 
 class ModelFinder:
@@ -31,10 +44,13 @@ class ModelFinder:
         names: NameCache,
         *,
         hold_seconds: float,
+        engine: str,
     ):
         self._routes = routes
         self._names = names
         self.hold_seconds = hold_seconds
+        # The kind that starts where no route says another.
+        self._engine = engine
         self._waiting = 0
 
     async def find(
@@ -43,14 +59,14 @@ class ModelFinder:
         model: str,
         *,
         scores: bool | None,
+        judge: Judge,
         seconds: float | None = None,
-        check: Callable[[], None] = lambda: None,
     ) -> tuple[EngineEndpoint, ...]:
         """The engines that have the model loaded; `scores` demands a reward model or none.
 
-        Waits for one to start, if `check` has nothing against the request, by default as long
+        Waits for one to start, if `judge` has nothing against the request, by default as long
         as requests are held. Raises HttpError 404 for an unknown name, 400 for a model that
-        does something else, 503 when none is ready in time, and what `check` raises.
+        does something else, 503 when none is ready in time, and what `judge` raises.
         """
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
@@ -58,15 +74,25 @@ class ModelFinder:
             raise _wrong_task(model, scores=named.scores)
         route = self._routes.find(named.version_id)
         if route is not None and route.endpoints:
+            judge(self._kind(named, route), runs=True)
             self._routes.touch(project_id, model)
             return route.endpoints
-        check()
+        judge(self._kind(named, route), runs=False)
         with self._counted():
             try:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
-                    return await self._wait(project_id, model, named.version_id)
+                    route = await self._wait(project_id, model, named.version_id)
             except TimeoutError:
                 raise _not_ready(self._still_loading(caller, model)) from None
+        # It may have become another kind meanwhile.
+        judge(self._kind(named, route), runs=True)
+        return route.endpoints
+
+    def _kind(self, named: Named, route: VersionRoute | None) -> str:
+        """The kind of engine that answers for a version, or would."""
+        if route is None or not route.engine:
+            route = self._routes.find(named.engine_version_id)
+        return route.engine or self._engine if route is not None else self._engine
 
     async def change(
         self, caller: Principal, model: str, gone: tuple[EngineEndpoint, ...], *, seconds: float
@@ -112,9 +138,7 @@ class ModelFinder:
         """Notes that the request has ended."""
         self._routes.end(caller.project_id, model)
 
-    async def _wait(
-        self, project_id: str, model: str, version_id: str
-    ) -> tuple[EngineEndpoint, ...]:
+    async def _wait(self, project_id: str, model: str, version_id: str) -> VersionRoute:
         first = self._routes.find(version_id)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         while True:
@@ -123,7 +147,7 @@ class ModelFinder:
             while (left := want_again - time.monotonic()) > 0:
                 route = self._routes.find(version_id)
                 if route is not None and route.endpoints:
-                    return route.endpoints
+                    return route
                 if route is not None and route.error:
                     if route is not first or time.monotonic() > old_error_until:
                         raise _not_ready(f"The model could not be started: {route.error}")

@@ -9,7 +9,7 @@ from windlass_agent import memory
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.jobs.records import AttemptRecord
 from windlass_agent.machine import Device
-from windlass_agent.memory import engine_bound
+from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound
 
 NVIDIA = tuple(Device(id=f"GPU-{n}", nodes=(f"/dev/nvidia{n}",)) for n in (2, 3))
 AMD = tuple(Device(id=f"GPU-{n}", vendor="amd", nodes=(f"/dev/dri/renderD12{n}",)) for n in (8, 9))
@@ -61,8 +61,8 @@ def test_a_record_keeps_it_and_one_of_before_has_none() -> None:
         # A quarter of what engines may use together, for whatever claims to be small.
         (64, 1, 64 * 0.9 / 4),
         # What the weights need, where that is more.
-        (64, 8, 34),
-        (8, 0, 2),
+        (64, 8, 32),
+        (8, 0, 8 * 0.9 / 4),
         # Never all of the machine.
         (64, 40, 64 * 0.9),
         (2, 1, 2 * 0.9),
@@ -72,4 +72,4 @@ def test_engines_that_nobody_gave_a_share_leave_each_other_some(
     monkeypatch: pytest.MonkeyPatch, machine: int, weights: int, bound: float
 ) -> None:
     monkeypatch.setattr(memory, "memory_limit", lambda: machine * 2**30)
-    assert engine_bound(weights * 2**30, 4) == int(bound * 2**30)
+    assert engine_bound(MEMORY_FOR_WEIGHTS * weights * 2**30, 4) == int(bound * 2**30)

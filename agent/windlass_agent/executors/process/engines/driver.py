@@ -1,7 +1,7 @@
 """Engines as processes: the driver of long-running workloads that serve a model."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
-from windlass_agent.engines.registry import engines
+from windlass_agent.engines.port import EngineKind
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
@@ -60,6 +60,7 @@ class EngineDriver:
         sockets: Path,
         places: SlotPool,
         share: ResourceRequest,
+        engines: Mapping[str, EngineKind],
         changed: Callable[[], None],
         stop_on_close: bool,
         confinement: Confinement,
@@ -72,7 +73,7 @@ class EngineDriver:
             places=places,
             starts=StartTurns(max(1, places.allocator.machine.cpus // CPUS_OF_A_START)),
             share=share,
-            engines=engines(),
+            engines=engines,
             confinement=confinement,
             changed=changed,
         )

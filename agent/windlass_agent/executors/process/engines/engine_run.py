@@ -2,13 +2,14 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement
 from windlass.core import telemetry
+from windlass.engine_arguments import from_message
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
 from windlass_agent.executors.process.allocator import SlotPool
@@ -18,7 +19,7 @@ from windlass_agent.executors.process.engines.engine_process import EngineFiles,
 from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.machine.program_output import one_line
-from windlass_agent.memory import engine_bound, in_units
+from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound, in_units
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -52,7 +53,7 @@ class EngineHouse:
     starts: StartTurns
     # What an engine gets of the machine that is not told otherwise.
     share: ResourceRequest
-    engines: dict[str, EngineKind]
+    engines: Mapping[str, EngineKind]
     confinement: Confinement
     changed: Callable[[], None]
 
@@ -102,10 +103,7 @@ class EngineRun:
 
     def fits(self, workload: pb.Workload) -> bool:
         """True if the workload's spec can be applied to this run without a restart."""
-        mine, other = self.workload.engine, workload.engine
-        same = (mine.engine, mine.model, mine.model_version_id, mine.max_adapters) == (
-            other.engine, other.model, other.model_version_id, other.max_adapters,
-        )  # fmt: skip
+        same = _lasting(self.workload.engine) == _lasting(workload.engine)
         again = self.workload.generation == workload.generation
         wanted = workload.desired == pb.DESIRED_STATE_RUNNING
         return wanted and same and (again or self._phase != pb.PHASE_FAILED)
@@ -156,20 +154,34 @@ class EngineRun:
         asked, places = self._house.share, self._house.places
         if self.workload.HasField("resources"):
             asked = ResourceRequest.of(self.workload.resources)
+        if gpus := self.workload.engine.gpus:
+            asked = replace(asked, gpus=gpus)
         if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
         allotment = await places.acquire(self.workload.id, asked)
-        weights = sum(file.bytes for file in self.workload.engine.model_files)
-        return replace(allotment, memory_bound=engine_bound(weights, places.size))
+        return replace(allotment, memory_bound=engine_bound(self._memory(), places.size))
+
+    def _memory(self) -> int:
+        """The memory that the engine needs, as far as it can be known before it runs."""
+        spec = self.workload.engine
+        weights = sum(file.bytes for file in spec.model_files)
+        return (
+            self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights + spec.arguments.kv_cache_bytes
+        )
+
+    def _kind(self) -> EngineKind:
+        """The kind of the engine; raises EngineFailure for one that is not installed here."""
+        name = self.workload.engine.engine
+        if (kind := self._house.engines.get(name)) is None:
+            raise EngineFailure(
+                "NotInstalled", f"The engine {name!r} is not installed on this machine."
+            )
+        return kind
 
     async def _live_once(self) -> None:
         """Runs one process until it ends by itself; raises EngineFailure after too many."""
-        spec = self.workload.engine
-        if (engine := self._house.engines.get(spec.engine)) is None:
-            raise EngineFailure(
-                "NotInstalled", f"The engine {spec.engine!r} is not installed on this machine."
-            )
+        engine = self._kind()
         clock = asyncio.get_running_loop().time
         control = engine.control(f"unix://{self._files.socket}")
         ready_at = None
@@ -223,7 +235,10 @@ class EngineRun:
                 served_name=self.workload.engine.model,
                 endpoint=f"unix://{self._files.socket}",
                 max_adapters=max(1, self.workload.engine.max_adapters),
+                arguments=from_message(self.workload.engine.arguments),
                 cpus=self._allotment.cpus,
+                gpus=len(self._allotment.devices),
+                scratch=self._files.socket.parent,
             ),
             files=self._files,
             workload=self.workload.SerializeToString(),
@@ -265,6 +280,15 @@ class EngineRun:
     def _become(self, phase: "pb.Phase.ValueType", reason: str = "", message: str = "") -> None:
         self._phase, self._reason, self._message = phase, reason, message
         self._house.changed()
+
+
+def _lasting(spec: pb.EngineWorkload) -> pb.EngineWorkload:
+    """The part of a spec that an engine keeps from its start to its end."""
+    kept = pb.EngineWorkload()
+    kept.CopyFrom(spec)
+    kept.ClearField("adapters")
+    kept.ClearField("model_files")
+    return kept
 
 
 async def _probe(control: EngineControl, process: EngineProcess) -> None:

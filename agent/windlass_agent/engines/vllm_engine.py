@@ -1,0 +1,145 @@
+"""vLLM's OpenAI server, in an environment of its own (https://docs.vllm.ai, tested with 0.32)."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core import telemetry
+from windlass.engine_arguments import EngineArguments
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.flags import flags_of
+from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+
+CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, routes=("/tokenize",))
+# Seconds that open requests have after SIGTERM.
+SHUTDOWN_SECONDS = 60
+# Requests beyond these are refused with 503, so that another engine may take them.
+MAX_REQUESTS = 512
+# Of an adapter, where nothing else is said; vLLM's own default is 16.
+ADAPTER_RANK = 64
+# Those that vLLM has kernels for.
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+# Without GPUs vLLM would take nine tenths of the machine for keys and values.
+CPU_CACHE_BYTES = 2**30
+_PROBE_SECONDS = 60
+_PROBE = "from importlib.metadata import version; print(version('vllm'))"
+_FLAGS = {
+    "context_length": "max-model-len",
+    "max_concurrency": "max-num-seqs",
+    "dtype": "dtype",
+    "tensor_parallel": "tensor-parallel-size",
+    "memory_fraction": "gpu-memory-utilization",
+    "kv_cache_bytes": "kv-cache-memory-bytes",
+    "kv_cache_dtype": "kv-cache-dtype",
+    "prefix_caching": "enable-prefix-caching",
+    "chunked_prefill": "enable-chunked-prefill",
+    "max_batched_tokens": "max-num-batched-tokens",
+    "max_adapter_rank": "max-lora-rank",
+    "tool_parser": "tool-call-parser",
+    "reasoning_parser": "reasoning-parser",
+    "eager": "enforce-eager",
+}
+_ALWAYS = (
+    # Lower numbers first, as the gateway writes them.
+    "--scheduling-policy=priority",
+    f"--max-num-queued-reqs={MAX_REQUESTS}",
+    f"--shutdown-timeout={SHUTDOWN_SECONDS}",
+    # OpenAI's defaults, not those that a model's author chose.
+    "--generation-config=vllm",
+    "--enable-prompt-tokens-details",
+    "--disable-uvicorn-access-log",
+    "--disable-fastapi-docs",
+    # Adapters are loaded into the one process that answers.
+    "--api-server-count=1",
+)
+_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    # None but its own: an entry point of any package would be loaded otherwise.
+    "VLLM_PLUGINS": "",
+}
+
+log = telemetry.logger("engines")
+
+
+@dataclass(frozen=True)
+class VllmEngine:
+    """vLLM, run by the Python of an environment that has it."""
+
+    python: Path
+    name: str = "vllm"
+    capabilities: EngineCapabilities = CAPABILITIES
+    memory_bytes: int = 4 * 2**30
+
+    def installed(self) -> bool:
+        """Returns True if the environment has vLLM."""
+        try:
+            done = subprocess.run(
+                [str(self.python), "-I", "-c", _PROBE],
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            log.error("vllm_unavailable", python=str(self.python), reason=str(error))
+            return False
+        if done.returncode:
+            reason = done.stderr.strip().rpartition("\n")[2]
+            log.error("vllm_unavailable", python=str(self.python), reason=reason)
+            return False
+        log.info("vllm_found", python=str(self.python), version=done.stdout.strip())
+        return True
+
+    def interpreters(self) -> tuple[Path, ...]:
+        """The environment's Python."""
+        return (self.python,)
+
+    def environment(self, spec: EngineSpec) -> dict[str, str]:
+        """Variables that keep it from calling home and from writing elsewhere."""
+        folders = {
+            name: str(spec.scratch / folder)
+            for name, folder in (
+                ("VLLM_CACHE_ROOT", "vllm"),
+                ("VLLM_CONFIG_ROOT", "vllm"),
+                ("TRITON_CACHE_DIR", "triton"),
+                ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
+            )
+        }
+        return _ENVIRONMENT | folders
+
+    def command(self, spec: EngineSpec) -> list[str]:
+        """The arguments that start it with its environment's Python."""
+        return [
+            str(self.python),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            f"--model={spec.model_dir}",
+            f"--served-model-name={spec.served_name}",
+            "--enable-lora",
+            f"--max-loras={spec.max_adapters}",
+            # It reads an adapter again that fell out of this cache, and ends if it cannot.
+            f"--max-cpu-loras={spec.max_adapters}",
+            *flags_of(_completed(spec), _FLAGS),
+            *(["--enable-auto-tool-choice"] if spec.arguments.tool_parser else []),
+            *_ALWAYS,
+            *parse_endpoint(spec.endpoint).flags,
+        ]
+
+    def control(self, endpoint: str) -> EngineControl:
+        """A handle on the one that listens at `endpoint`; call inside an event loop."""
+        return HttpControl(self.name, self.capabilities, endpoint)
+
+
+def _completed(spec: EngineSpec) -> EngineArguments:
+    """The arguments with our choices in the place of vLLM's where these do not fit."""
+    given = spec.arguments
+    rank = given.max_adapter_rank or ADAPTER_RANK
+    ours = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
+    if spec.gpus and given.tensor_parallel is None:
+        ours["tensor_parallel"] = spec.gpus
+    if not spec.gpus and given.kv_cache_bytes is None:
+        ours["kv_cache_bytes"] = CPU_CACHE_BYTES
+    return given.model_copy(update=ours)

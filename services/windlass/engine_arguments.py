@@ -1,0 +1,96 @@
+"""Arguments of engines: what they mean, their bounds, and which kind of engine takes which.
+
+docs/reference/engine-arguments.md is made of it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+
+# Names of parsers, which become arguments of a command.
+_Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+# The kinds of engines.
+EngineName = Literal["builtin", "vllm"]
+
+
+class EngineArguments(BaseModel):
+    """Arguments with which an engine runs a model; what is not set is the engine's choice."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    context_length: Annotated[int, Field(ge=16, le=2**24)] | None = Field(
+        None, description="Tokens of a prompt and its answer together."
+    )
+    max_concurrency: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        None, description="Sequences that are generated at once."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
+        None, description="Type of the weights in memory."
+    )
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None,
+        description="GPUs that hold one copy of the weights together; by default all that the "
+        "engine has.",
+    )
+    memory_fraction: Annotated[float, Field(ge=0.05, le=0.98)] | None = Field(
+        None, description="Part of each GPU's memory that the engine takes."
+    )
+    kv_cache_bytes: Annotated[int, Field(ge=2**20, le=2**44)] | None = Field(
+        None, description="Bytes for the keys and values of tokens, on each device."
+    )
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] | None = Field(
+        None, description="Type of these keys and values."
+    )
+    prefix_caching: bool | None = Field(
+        None, description="Whether prompts that begin alike share what was computed for them."
+    )
+    chunked_prefill: bool | None = Field(
+        None, description="Whether long prompts are read in parts, between the tokens of others."
+    )
+    max_batched_tokens: Annotated[int, Field(ge=32, le=2**24)] | None = Field(
+        None, description="Tokens that one step of the engine reads at most."
+    )
+    max_adapter_rank: Annotated[int, Field(ge=1, le=512)] | None = Field(
+        None, description="Highest rank of the adapters that the engine loads."
+    )
+    tool_parser: _Word | None = Field(
+        None, description="The engine's name of the format of the model's tool calls."
+    )
+    reasoning_parser: _Word | None = Field(
+        None, description="The engine's name of the format of the model's reasoning."
+    )
+    eager: bool | None = Field(
+        None, description="Whether to do without compilation: starts sooner, answers slower."
+    )
+
+
+# Every argument is the engine's choice.
+UNCHOSEN = EngineArguments()
+# The arguments that each kind takes.
+TAKEN: dict[str, frozenset[str]] = {
+    "builtin": frozenset({"context_length", "max_concurrency", "dtype"}),
+    "vllm": frozenset(EngineArguments.model_fields),
+}
+
+
+def chosen(arguments: EngineArguments) -> dict[str, Any]:
+    """The arguments that are set, by name."""
+    return arguments.model_dump(exclude_none=True)
+
+
+def not_taken(engine: str, arguments: EngineArguments) -> str | None:
+    """Returns the first argument that is set and that the engine does not take; None for none."""
+    taken = TAKEN.get(engine, frozenset())
+    return next((name for name in chosen(arguments) if name not in taken), None)
+
+
+def to_message(arguments: EngineArguments) -> pb.EngineArguments:
+    """The arguments as the services exchange them."""
+    return pb.EngineArguments(**chosen(arguments))
+
+
+def from_message(message: pb.EngineArguments) -> EngineArguments:
+    """The arguments of a message; raises pydantic's ValidationError for those out of bounds."""
+    return EngineArguments(**{field.name: value for field, value in message.ListFields()})

@@ -1,0 +1,29 @@
+"""Checks of bodies by the gateway, by the kind of the engine that gets them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from windlass.inference_api import requests, vllm
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCheck:
+    """The check of the bodies for engines of one kind."""
+
+    # Takes the route and the body; raises ApiError.
+    refuse: Callable[[str, bytes], None]
+    # The engine makes the same check: ours only saves a start in vain.
+    repeated: bool
+
+
+def body_check(kind: str) -> BodyCheck:
+    """Returns the check for a kind of engine; of one that is not known here, the strict one."""
+    return _KINDS.get(kind, _STRICT)
+
+
+_STRICT = BodyCheck(partial(requests.check, strict=True), repeated=False)
+_KINDS = {
+    "builtin": BodyCheck(requests.check, repeated=True),
+    "vllm": BodyCheck(vllm.check, repeated=False),
+}

@@ -1,0 +1,205 @@
+"""Bodies that engines of the kind `vllm` get: OpenAI's fields, and a list of vLLM's own.
+
+vLLM takes any field. Some steer the engine or read what belongs to others, and one that it does
+not know it leaves out in silence; so all that is not here is refused by name.
+"""
+
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from windlass.inference_api.errors import bad_value, not_served, unsupported
+from windlass.inference_api.formats import TextFormat
+from windlass.inference_api.messages import check_parts, conversation
+from windlass.inference_api.parameters import VLLM_REFUSED
+from windlass.inference_api.requests import (
+    MAX_CHOICES,
+    MAX_INPUTS,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    Input,
+    Probability,
+    TokenizeRequest,
+    biases,
+    check_chat,
+    check_completion,
+    parse,
+)
+from windlass.inference_api.tools import AllowedTools, wanted
+
+# Of a grammar, a schema, a tool or a template's values.
+DOCUMENT_BYTES = 64 * 1024
+MAX_LOGPROBS = 20
+MAX_TOKEN_IDS = 1024
+MAX_STOP_IDS = 64
+MAX_BAD_WORDS = 64
+
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+BadWord = Annotated[str, Meta(min_length=1, max_length=256)]
+Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Truncation = Annotated[int, Meta(ge=-1, lt=2**31)]
+
+
+class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Rules that an answer is held to, of which there is exactly one."""
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: Annotated[list[str], Meta(min_length=1)] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+# Name: type and words. Each may be null.
+SAMPLING: dict[str, tuple[Any, str]] = {
+    "seed": (Long, "Of 64 bits."),
+    "min_p": (Probability, "Least probability of a token, relative to the likeliest one's."),
+    "repetition_penalty": (
+        Annotated[float, Meta(gt=0, le=2)],
+        "Above 1 discourages tokens of the prompt and the answer; at most 2.",
+    ),
+    "stop_token_ids": (
+        Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)],
+        f"Tokens that end the answer; at most {MAX_STOP_IDS}.",
+    ),
+    "bad_words": (
+        Annotated[list[BadWord], Meta(max_length=MAX_BAD_WORDS)],
+        f"Words that the answer does not contain; at most {MAX_BAD_WORDS}.",
+    ),
+    "allowed_token_ids": (
+        Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_TOKEN_IDS)],
+        f"The only tokens of the answer; at most {MAX_TOKEN_IDS}.",
+    ),
+    "include_stop_str_in_output": (bool, "Whether the answer keeps the stop sequence."),
+    "skip_special_tokens": (bool, "Whether special tokens are left out of the text."),
+    "spaces_between_special_tokens": (bool, "Whether blanks are put between them."),
+    "truncate_prompt_tokens": (
+        Truncation,
+        "Tokens of the prompt that are kept; -1: those that fit.",
+    ),
+    "return_token_ids": (bool, "Whether token ids come beside the text."),
+    "prompt_logprobs": (
+        Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)],
+        f"Log-probabilities for each token of the prompt, with at most {MAX_LOGPROBS} "
+        "alternatives; not with `stream`.",
+    ),
+    "structured_outputs": (
+        StructuredOutputs,
+        "One of `json`, `regex`, `choice`, `grammar` and `json_object`; at most 64 KiB.",
+    ),
+    "thinking_token_budget": (Truncation, "Tokens of reasoning; -1: no bound."),
+}
+CHAT: dict[str, tuple[Any, str]] = {
+    "include_reasoning": (bool, "Whether the answer shows the reasoning."),
+    "reasoning_effort": (
+        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"],
+        "Read by the chat template, where it has such a control.",
+    ),
+    "add_generation_prompt": (bool, "Whether the template opens an answer."),
+    "continue_final_message": (bool, "Whether the answer goes on with the last message."),
+}
+EMBEDDING = {"truncate_prompt_tokens": SAMPLING["truncate_prompt_tokens"]}
+
+
+def _with(base: type[Struct], extra: dict[str, tuple[Any, str]]) -> type[Struct]:
+    fields = [(name, kind | None, None) for name, (kind, _) in extra.items()]
+    return msgspec.defstruct(
+        f"Vllm{base.__name__}", fields, bases=(base,), kw_only=True, forbid_unknown_fields=True
+    )
+
+
+VllmChatRequest = cast("type[ChatRequest]", _with(ChatRequest, SAMPLING | CHAT))
+VllmCompletionRequest = cast("type[CompletionRequest]", _with(CompletionRequest, SAMPLING))
+VllmEmbeddingRequest = cast("type[EmbeddingRequest]", _with(EmbeddingRequest, EMBEDDING))
+
+# Arguments of transformers' `apply_chat_template`, to which vLLM hands these values.
+_TEMPLATE_ARGUMENTS = frozenset(
+    {
+        "conversation", "tools", "documents", "chat_template", "add_generation_prompt",
+        "continue_final_message", "tokenize", "sanitize_control_tokens", "padding", "truncation",
+        "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+    }
+)  # fmt: skip
+
+
+def check(path: str, body: bytes) -> None:
+    """Refuses what an engine of this kind must not get; raises ApiError that names the field."""
+    match path:
+        case "/v1/chat/completions":
+            _check_chat(parse(VllmChatRequest, body))
+        case "/v1/completions":
+            _check_completion(parse(VllmCompletionRequest, body))
+        case "/v1/embeddings":
+            _count(parse(VllmEmbeddingRequest, body).input, "input", most=MAX_INPUTS)
+        case "/tokenize":
+            if messages := parse(TokenizeRequest, body).messages:
+                conversation(messages)
+                check_parts(messages)
+        case _:
+            raise not_served(path)
+
+
+def _check_chat(request: ChatRequest) -> None:
+    check_chat(request, VLLM_REFUSED)
+    conversation(request.messages)
+    check_parts(request.messages)
+    wanted(request.tools, request.tool_choice)
+    if isinstance(request.tool_choice, AllowedTools):
+        raise unsupported("tool_choice", "allowed_tools is not supported by this model's engine")
+    for index, tool in enumerate(request.tools or ()):
+        _bounded(tool, f"tools[{index}]")
+    if taken := _TEMPLATE_ARGUMENTS & (request.chat_template_kwargs or {}).keys():
+        raise bad_value(f"{', '.join(sorted(taken))} cannot be set here", "chat_template_kwargs")
+    _bounded(request.chat_template_kwargs, "chat_template_kwargs")
+    _check_generation(request)
+
+
+def _check_completion(request: CompletionRequest) -> None:
+    check_completion(request, VLLM_REFUSED)
+    if _count(request.prompt, "prompt", most=MAX_CHOICES) * request.choices() > MAX_CHOICES:
+        raise bad_value(f"must ask for at most {MAX_CHOICES} answers, `n` of each prompt", "prompt")
+    _check_generation(request)
+
+
+def _check_generation(request: ChatRequest | CompletionRequest) -> None:
+    biases(request.logit_bias)
+    _bounded(request.response_format, "response_format")
+    held: StructuredOutputs | None = request.structured_outputs
+    if held is None:
+        return
+    rules = [held.json, held.regex, held.choice, held.grammar, held.json_object]
+    if sum(rule is not None for rule in rules) != 1 or held.json_object is False:
+        raise bad_value(
+            "structured_outputs needs exactly one of json, regex, choice, grammar and json_object",
+            "structured_outputs",
+        )
+    if request.response_format not in (None, TextFormat()):
+        raise bad_value(
+            "structured_outputs and response_format cannot both be set.", "structured_outputs"
+        )
+    _bounded(held, "structured_outputs")
+
+
+def _bounded(value: object, where: str) -> None:
+    if value is not None and len(msgspec.json.encode(value)) > DOCUMENT_BYTES:
+        raise bad_value(f"{where} has more than {DOCUMENT_BYTES} bytes", where)
+
+
+def _count(given: Input, where: str, *, most: int) -> int:
+    """The number of inputs; raises ApiError for none, too many, a mixture or a negative id."""
+    if isinstance(given, str):
+        return 1
+    kinds = {type(one) for one in given}
+    if len(kinds) != 1:
+        raise bad_value(f"{where} must be texts or token ids, of one kind, and not empty", where)
+    lists = [given] if kinds == {int} else given
+    count = len(lists)
+    if count > most:
+        raise bad_value(f"{where} holds at most {most} inputs", where)
+    for ids in lists:
+        if isinstance(ids, list) and not all(isinstance(one, int) and one >= 0 for one in ids):
+            raise bad_value("token ids are not negative", where)
+    return count

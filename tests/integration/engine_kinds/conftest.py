@@ -1,0 +1,111 @@
+"""One engine of each kind, kept by an agent's driver, that the tests of a module share.
+
+vLLM is its build for CPUs, which serves like the one for GPUs; its start takes most of a minute.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.support.agents.engine_machine import Machine, Store, machine, model_store, workload
+from tests.support.environments.postgres import reachable_folder
+from tests.support.environments.vllm_env import vllm_python
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.engine_arguments import EngineArguments, to_message
+from windlass_agent.engines.registry import engines
+
+# One at once, so that a request that goes on keeps the next one waiting.
+ARGUMENTS = {
+    "builtin": EngineArguments(context_length=384, max_concurrency=1, dtype="float32"),
+    "vllm": EngineArguments(
+        context_length=384,
+        max_concurrency=1,
+        dtype="float32",
+        eager=True,
+        kv_cache_bytes=2**28,
+        max_adapter_rank=16,
+    ),
+}
+
+
+@dataclass
+class Kept:
+    """An engine that runs, and the machine that keeps it."""
+
+    kind: str
+    host: Machine
+    store: Store
+    generation: int = 1
+
+    def workload(self, *adapters: str) -> pb.Workload:
+        """The next wish for the engine."""
+        self.generation += 1
+        return workload(
+            self.store,
+            *adapters,
+            kind=self.kind,
+            arguments=to_message(ARGUMENTS[self.kind]),
+            generation=self.generation,
+        )
+
+    async def take_over(self) -> None:
+        """Begins another life of the machine's agent; the one before ends no engine."""
+        first = self.host
+        await first.driver.close()
+        self.host = Machine(first.folder, kinds=first.kinds, gpus=(), stop_on_close=False)
+        await self.host.driver.adopt()
+
+    async def loaded(self, *adapters: str) -> pb.WorkloadStatus:
+        """Returns the status once the engine has these adapters and no others."""
+        await self.host.driver.apply(self.workload(*adapters))
+        status: pb.WorkloadStatus = await self.host.reaches(
+            pb.PHASE_RUNNING, generation=self.generation, loaded=len(adapters)
+        )
+        return status
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A base model whose heads vLLM has kernels for, and two adapters."""
+    with model_store(tmp_path_factory.mktemp("store"), hidden=128) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """Folder of a machine; the path of a socket must be short."""
+    with reachable_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="session", params=sorted(ARGUMENTS))
+def kind(request: pytest.FixtureRequest) -> str:
+    """Kind of engine."""
+    return str(request.param)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
+    """An engine that answers, with the adapter `mv-a`."""
+    python = await asyncio.to_thread(vllm_python) if kind == "vllm" else None
+    kinds = engines(vllm_python=python)
+    engine = Kept(kind, Machine(folder, kinds=kinds, gpus=(), stop_on_close=False), store)
+    try:
+        await engine.loaded("mv-a")
+        yield engine
+    finally:
+        await engine.host.driver.close()
+        async with machine(folder, kinds=kinds, gpus=()):
+            # Whatever still runs ends with its last agent.
+            pass
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves the second start of the engine that is slow to start to the long run."""
+    for item in items:
+        if "after_its_own_death[vllm]" in item.name:
+            item.add_marker(pytest.mark.long)

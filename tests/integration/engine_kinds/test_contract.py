@@ -1,0 +1,150 @@
+"""What every kind of engine does behind the port, so that the rest need not know which it is."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError
+from tests.integration.engine_kinds.conftest import ARGUMENTS, Kept
+from tests.support.agents.engine_machine import say
+from tests.support.processes.engine import RunningEngine
+from tests.support.waiting import until
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.confinement import confinement
+
+pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="session")]
+MESSAGES = [{"role": "user", "content": "the quick brown fox"}]
+
+
+def client(status: pb.WorkloadStatus) -> AsyncOpenAI:
+    return RunningEngine(Path(), "toy", status.endpoint, 0, 0.0).client()
+
+
+async def test_it_answers_as_soon_as_it_is_ready_and_says_what_it_can(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    assert status.endpoint.startswith("unix:///")
+    assert status.capabilities.adapters
+    assert status.capabilities.context_length == ARGUMENTS[kept.kind].context_length
+    async with client(status) as engine:
+        answer = await engine.chat.completions.create(
+            model="toy", messages=MESSAGES, max_tokens=5, temperature=0
+        )
+    assert answer.model == "toy"
+    assert answer.usage
+    assert answer.usage.completion_tokens == 5
+
+
+async def test_adapters_come_and_go_while_it_runs(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    base, first = await say(status, "toy"), await say(status, "ft:mv-a")
+    status = await kept.loaded("mv-a", "mv-b")
+    second = await say(status, "ft:mv-b")
+    assert len({base, first, second}) == 3
+    assert [await say(status, name) for name in ("toy", "ft:mv-a")] == [base, first]
+    status = await kept.loaded("mv-a")
+    assert [one.id for one in status.adapters] == ["ft:mv-a"]
+    async with client(status) as engine:
+        listed = {model.id async for model in engine.models.list()}
+    assert listed == {"toy", "ft:mv-a"}
+
+
+async def test_a_stream_says_its_usage_in_every_chunk(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    async with client(status) as engine:
+        stream = await engine.chat.completions.create(
+            model="toy",
+            messages=MESSAGES,
+            max_tokens=6,
+            temperature=0,
+            stream=True,
+            extra_body={"stream_options": options},
+        )
+        counted = [chunk.usage.completion_tokens async for chunk in stream if chunk.usage]
+    assert counted[-1] == 6
+    assert counted == sorted(counted)
+    assert len(set(counted)) >= 4, "a stream that is cut would be counted late"
+
+
+async def test_a_client_that_leaves_ends_the_work(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    async with client(status) as engine, asyncio.timeout(60):
+        for _ in range(3):
+            stream = await engine.completions.create(
+                model="toy",
+                prompt="the quick",
+                max_tokens=360,
+                temperature=0,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            await anext(aiter(stream))
+            await stream.close()
+        # One place for all: the answer has to wait for whatever still runs.
+        await say(status, "toy")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"temperature": 7.5}, "temperature"),
+        ({"max_tokens": 10_000}, "384"),
+        ({"messages": "no list"}, "messages"),
+    ],
+)
+async def test_a_wrong_request_is_refused_in_openai_s_shape(
+    kept: Kept, wrong: dict[str, object], named: str
+) -> None:
+    status = await kept.loaded("mv-a")
+    async with client(status) as engine:
+        with pytest.raises(BadRequestError) as refused:
+            await engine.post(
+                "/chat/completions",
+                body={"model": "toy", "messages": MESSAGES, "max_tokens": 2} | wrong,
+                cast_to=object,
+            )
+    assert named in json.dumps(refused.value.body)
+
+
+async def test_it_writes_nowhere_and_reaches_nobody(kept: Kept) -> None:
+    await kept.loaded("mv-a")
+    if not confinement("preferred").confines:
+        return
+    for process in kept.host.processes():
+        assert process.uids().real != 0
+        namespaces = {
+            name: Path(f"/proc/{process.pid}/ns/{name}").readlink() for name in ("net", "mnt")
+        }
+        own = {name: Path(f"/proc/self/ns/{name}").readlink() for name in namespaces}
+        assert all(namespaces[name] != own[name] for name in namespaces)
+        assert "DATABASE_URL" not in process.environ()
+
+
+async def test_it_outlives_its_agent(kept: Kept) -> None:
+    before = await say(await kept.loaded("mv-a"), "ft:mv-a")
+    pids = [process.pid for process in kept.host.processes()]
+    assert pids
+    await kept.take_over()
+    status = await kept.loaded("mv-a")
+    assert [process.pid for process in kept.host.processes()] == pids
+    assert await say(status, "ft:mv-a") == before
+
+
+async def test_it_comes_back_with_its_adapters_after_its_own_death(kept: Kept) -> None:
+    before = await say(await kept.loaded("mv-a"), "ft:mv-a")
+    for process in kept.host.processes():
+        process.kill()
+    await until(lambda: (status := kept.host.status()) is not None and not status.endpoint)
+    status = await kept.host.reaches(pb.PHASE_RUNNING, generation=kept.generation, loaded=1)
+    assert await say(status, "ft:mv-a") == before
+
+
+async def test_it_ends_whole(kept: Kept) -> None:
+    await kept.loaded("mv-a")
+    kept.generation += 1
+    gone = pb.Workload(id="eng-1", generation=kept.generation, desired=pb.DESIRED_STATE_DELETED)
+    await kept.host.driver.apply(gone)
+    await until(lambda: kept.host.status() is None)
+    assert not kept.host.processes()

@@ -1,0 +1,197 @@
+"""The how-to on vLLM, as printed, with vLLM's build for CPUs, until two organizations share it."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from tests.support.clients.jobs import ended
+from tests.support.environments.vllm_env import vllm_python
+from tests.support.factories.tenants import Caller, Tenants, make_tenants, new_key
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
+from tests.support.waiting import wait_until
+
+from windlass.client import Windlass as Client
+from windlass.demo.questions import split
+
+pytestmark = pytest.mark.torch
+PAGE = "how-to/serve-with-vllm.md"
+START_SECONDS = 600.0
+TRAINING_SECONDS = 240
+# Longer than one block of vLLM's cache, which has 128 tokens on a CPU.
+LONG = " ".join(f"word{number}" for number in range(60))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
+    settings = {**NO_SPARE, "inference": {"hold_seconds": START_SECONDS}}
+    settings["agent"] = {**settings.get("agent", {}), "vllm_python": str(vllm_python())}
+    root = tmp_path_factory.mktemp("vllm")
+    with running(make_single(root / "data", settings)) as made:
+        with Client(made.url, made.owner_key) as client:
+            client.models.import_folder("my-base", tiny_model, for_everyone=True)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tenants(server: Windlass) -> Tenants:
+    return make_tenants(server)
+
+
+@pytest.fixture(scope="module")
+def engine(server: Windlass, tmp_path_factory: pytest.TempPathFactory) -> psutil.Process:
+    """The engine that the commands of the page start."""
+    folder = tmp_path_factory.mktemp("shell")
+    shell = Shell(server, folder)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    shown = pages.run(pages.script(PAGE), environment, folder)
+    assert "context_length=512" in shown
+    wait_until(lambda: serving(server)["ready_replicas"] == 1, seconds=START_SECONDS)
+    (found,) = engines(server)
+    return found
+
+
+def engines(server: Windlass) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]
+        ours = str(server.data) in " ".join(command) and "vllm.entrypoints" in " ".join(command)
+        if ours and Path(command[0]).name.startswith("python"):
+            found.append(process)
+    return found
+
+
+def serving(server: Windlass) -> dict[str, Any]:
+    with server.http() as http:
+        found: dict[str, Any] = http.get("/v1/servings/my-base").raise_for_status().json()
+        return found
+
+
+def ask(client: Any, **options: Any) -> Any:
+    asked = {"model": "my-base", "messages": [{"role": "user", "content": LONG}], "max_tokens": 4}
+    return client.chat.completions.create(**(asked | options))
+
+
+def cached(answer: Any) -> int:
+    details = answer.usage.prompt_tokens_details
+    return int((details and details.cached_tokens) or 0)
+
+
+def test_the_page_is_true_and_the_last_arguments_hold(
+    server: Windlass, engine: psutil.Process
+) -> None:
+    found = serving(server)
+    chosen = {name: value for name, value in found["arguments"].items() if value is not None}
+    assert (found["engine"], chosen) == (
+        "vllm", {"context_length": 384, "dtype": "float32", "eager": True}
+    )  # fmt: skip
+    with server.http() as http:
+        (listed,) = http.get("/v1/engines").raise_for_status().json()["data"]
+    assert (listed["engine"], listed["phase"]) == ("vllm", "running")
+    assert "--max-model-len=384" in engine.cmdline()
+    client = server.openai(max_retries=0)
+    assert ask(client).usage.completion_tokens == 4
+    with pytest.raises(openai.BadRequestError, match="384"):
+        ask(client, max_tokens=385)
+
+
+@pytest.mark.usefixtures("engine")
+def test_no_organization_learns_what_another_has_asked(tenants: Tenants) -> None:
+    member, stranger = tenants.member.openai(), tenants.strange_member.openai()
+    assert cached(ask(member)) == 0
+    assert cached(ask(tenants.sibling.openai())) >= 128, "of the same organization"
+    assert cached(ask(stranger)) == 0
+    assert cached(ask(stranger)) >= 128
+    for name, value in (("cache_salt", "x"), ("priority", -1), ("kv_transfer_params", {})):
+        with pytest.raises(openai.BadRequestError, match=name):
+            ask(stranger, extra_body={name: value})
+
+
+@pytest.mark.usefixtures("engine")
+def test_its_own_parameters_are_taken_and_other_tasks_refused(server: Windlass) -> None:
+    client = server.openai(max_retries=0)
+    choice = {"structured_outputs": {"choice": ["north", "south"]}}
+    answer = ask(client, max_tokens=12, extra_body=choice)
+    assert answer.choices[0].message.content in ("north", "south")
+    with pytest.raises(openai.NotFoundError, match="/v1/embeddings"):
+        client.embeddings.create(model="my-base", input="x")
+    with pytest.raises(openai.BadRequestError, match="no_such"):
+        ask(client, extra_body={"no_such": 1})
+
+
+def used(owner: Caller, by: Caller) -> tuple[int, int, int]:
+    """Requests, and tokens read and written, that a key is charged for."""
+    query = {"start_time": int(time.time()) - 86400, "limit": 31, "api_key_ids": by.key_id}
+    with owner.http() as http:
+        buckets = http.get("/v1/usage", params=query).raise_for_status().json()["data"]
+    rows = [row for bucket in buckets for row in bucket["results"]]
+    names = ("num_model_requests", "input_tokens", "output_tokens")
+    requests, read, written = (sum(row[name] for row in rows) for name in names)
+    return requests, read, written
+
+
+def counted(engine: psutil.Process) -> tuple[int, int]:
+    """Tokens read and written by the engine's own counters."""
+    (socket,) = [word[6:] for word in engine.cmdline() if word.startswith("--uds=")]
+    with httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://engine") as http:
+        metrics = http.get("/metrics").text
+    read, written = (
+        re.search(rf"^vllm:{name}_tokens_total{{.*}} ([\d.e+]+)$", metrics, re.MULTILINE)
+        for name in ("prompt", "generation")
+    )
+    assert read
+    assert written
+    return int(float(read[1])), int(float(written[1]))
+
+
+def test_usage_is_what_the_engine_counts(tenants: Tenants, engine: psutil.Process) -> None:
+    key = new_key(tenants.project_owner, "project_member", tenants.project_owner.project_id)
+    client, fixed, before = key.openai(), {"ignore_eos": True}, counted(engine)
+    assert ask(client, max_tokens=5, extra_body=fixed).usage.completion_tokens == 5
+    chunks = list(ask(client, max_tokens=5, stream=True, extra_body=fixed))
+    assert all(chunk.usage is None for chunk in chunks)
+    options = {"include_usage": True}
+    *_, last = ask(client, max_tokens=5, stream=True, stream_options=options, extra_body=fixed)
+    assert last.usage.completion_tokens == 5
+    wait_until(lambda: used(tenants.owner, key)[0] == 3)
+    _, read, written = used(tenants.owner, key)
+    now = counted(engine)
+    assert (read, written) == (now[0] - before[0], now[1] - before[1])
+    assert written == 15
+    # A client that leaves pays for what the engine had told by then, which may be a step ahead.
+    stream = ask(client, max_tokens=250, stream=True, extra_body=fixed)
+    next(iter(stream))
+    stream.close()
+    wait_until(lambda: used(tenants.owner, key)[0] == 4)
+    _, read, written = used(tenants.owner, key)
+    now = counted(engine)
+    assert read == now[0] - before[0]
+    assert 16 <= written <= now[1] - before[1] < 15 + 250
+
+
+@pytest.mark.usefixtures("engine")
+def test_what_a_job_made_answers_without_a_restart(
+    server: Windlass, engine: psutil.Process, tmp_path: Path
+) -> None:
+    rows = [json.dumps(question.to_row()) for question in split()[0][:16]]
+    (tmp_path / "chat.jsonl").write_text("\n".join(rows) + "\n")
+    client = server.openai(max_retries=0)
+    with (tmp_path / "chat.jsonl").open("rb") as file:
+        uploaded = client.files.create(file=file, purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(
+        model="my-base", training_file=uploaded.id, hyperparameters={"n_epochs": 1}
+    )
+    job = ended(client, job, TRAINING_SECONDS)
+    assert job.status == "succeeded", job.error
+    answer = ask(client, model=job.fine_tuned_model)
+    assert answer.model == job.fine_tuned_model
+    assert engine.is_running()

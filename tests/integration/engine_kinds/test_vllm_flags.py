@@ -1,0 +1,105 @@
+"""The flags that vLLM is started with, read by vLLM's own parser."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.environments.vllm_env import VERSION, vllm_python
+
+from windlass.engine_arguments import EngineArguments
+from windlass_agent.engines.port import EngineSpec
+from windlass_agent.engines.vllm_engine import VllmEngine
+
+_PARSE = """
+import json, sys
+from vllm import __version__
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+for words in json.load(sys.stdin):
+    found = parser.parse_args(words)
+    validate_parsed_serve_args(found)
+    print(json.dumps({"version": __version__} | vars(found), default=str))
+"""
+ALL = EngineArguments(
+    context_length=4096,
+    max_concurrency=16,
+    dtype="bfloat16",
+    tensor_parallel=2,
+    memory_fraction=0.5,
+    kv_cache_bytes=2**30,
+    kv_cache_dtype="fp8",
+    prefix_caching=False,
+    chunked_prefill=True,
+    max_batched_tokens=8192,
+    max_adapter_rank=20,
+    tool_parser="hermes",
+    reasoning_parser="qwen3",
+    eager=True,
+)
+
+
+def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
+    """What vLLM understands of the commands that start it."""
+    engine = VllmEngine(vllm_python())
+    commands = [engine.command(spec)[3:] for spec in specs]
+    done = subprocess.run(
+        [str(engine.python), "-c", _PARSE],
+        input=json.dumps(commands),
+        env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(specs) :]]
+
+
+def spec(**fields: Any) -> EngineSpec:
+    return EngineSpec(
+        model_dir=Path("/models/m"), served_name="--a model", endpoint="unix:///run/e/s", **fields
+    )
+
+
+@pytest.mark.torch
+def test_every_argument_means_there_what_it_means_here() -> None:
+    assert not [name for name, value in ALL if value is None], "an argument that is not tested"
+    found, all_gpus, no_gpu = parsed(
+        spec(arguments=ALL, gpus=4, max_adapters=3), spec(gpus=4), spec()
+    )
+    assert found["version"].startswith(VERSION)
+    assert {
+        "model": "/models/m",
+        "served_model_name": ["--a model"],
+        "uds": "/run/e/s",
+        "max_model_len": 4096,
+        "max_num_seqs": 16,
+        "dtype": "bfloat16",
+        "tensor_parallel_size": 2,
+        "gpu_memory_utilization": 0.5,
+        "kv_cache_memory_bytes": 2**30,
+        "kv_cache_dtype": "fp8",
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": True,
+        "max_num_batched_tokens": 8192,
+        # The next that vLLM has kernels for.
+        "max_lora_rank": 32,
+        "max_loras": 3,
+        "max_cpu_loras": 3,
+        "tool_call_parser": "hermes",
+        "enable_auto_tool_choice": True,
+        "reasoning_parser": "qwen3",
+        "enforce_eager": True,
+        "scheduling_policy": "priority",
+        "generation_config": "vllm",
+        "trust_remote_code": False,
+        "trust_request_chat_template": False,
+    }.items() <= found.items()
+
+    assert all_gpus["tensor_parallel_size"] == 4
+    assert all_gpus["kv_cache_memory_bytes"] is None
+    # Without a GPU it would take nine tenths of the machine.
+    assert (no_gpu["tensor_parallel_size"], no_gpu["kv_cache_memory_bytes"]) == (1, 2**30)

@@ -1,0 +1,144 @@
+"""Kinds and arguments of engines: which a model gets, where, and what a change of them does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.engine_arguments import EngineArguments
+from windlass.inference.domain import (
+    DELETED,
+    RUNNING,
+    Engine,
+    InferencePolicy,
+    Name,
+    Rows,
+    Serving,
+    View,
+    WantedVersion,
+)
+from windlass.inference.planning import EngineChanges, Planner
+from windlass.inference.routing import routes_of
+
+NOW = 1_000_000.0
+NAMES = {
+    "tiny": Name("tiny", "proj-a", "org-a", "tiny", "tiny"),
+    "ft:tiny": Name("ft:tiny", "proj-a", "org-a", "ft:tiny", "tiny"),
+}
+LONG = EngineArguments(context_length=8192)
+OWN = Serving(
+    "proj-a", "tiny", "org-a", "tiny", "tiny", 1, NOW - 60, engine="vllm", arguments=LONG, gpus=2
+)
+ON_DEMAND = replace(OWN, min_replicas=0)
+RUNS = Engine(
+    id="eng-1", version_id="tiny", model="tiny", project_id="proj-a", organization_id="org-a",
+    cluster_id="plain", engine="builtin", desired=RUNNING, generation=1, put_generation=1,
+    adapters=(), created_at=NOW - 100, urls_at=NOW,
+)  # fmt: skip
+KINDS = {"plain": ("builtin",), "big": ("builtin", "vllm")}
+
+
+def view(kinds: dict[str, tuple[str, ...]], answering: Sequence[Engine] = ()) -> View:
+    clusters = {
+        name: pb.Cluster(
+            id=name, live=True, shared=True, embedded=True, roles=["engines"],
+            capacity=pb.Capacity(engines=engines, engine_slots=4),
+        )
+        for name, engines in kinds.items()
+    }  # fmt: skip
+    statuses = {
+        engine.id: pb.WorkloadStatus(
+            generation=engine.generation, phase=pb.PHASE_RUNNING, endpoint="unix:///e"
+        )
+        for engine in answering
+    }
+    return View(names=NAMES, statuses=statuses, clusters=clusters)
+
+
+def planned(
+    servings: Sequence[Serving],
+    running: Sequence[Engine] = (),
+    *,
+    wanted: str = "",
+    kinds: dict[str, tuple[str, ...]] = KINDS,
+    answering: Sequence[Engine] = (),
+) -> EngineChanges:
+    wants = [WantedVersion(wanted, "tiny", NOW, NOW - 30)] if wanted else []
+    rows = Rows(NOW, running, wants, servings)
+    numbers = count()
+    policy = InferencePolicy("builtin", 8, 4, 600, 1800)
+    return Planner(rows, view(kinds, answering), policy, lambda: f"eng-new-{next(numbers)}").plan()
+
+
+def test_an_engine_is_of_the_kind_that_its_model_asks_for_where_that_is() -> None:
+    (made,) = planned([OWN]).creates
+    assert (made.engine, made.arguments, made.gpus) == ("vllm", LONG, 2)
+    assert made.cluster_id == "big"
+    (plain,) = planned([], wanted="tiny").creates
+    assert (plain.engine, plain.arguments, plain.gpus) == ("builtin", EngineArguments(), 0)
+
+
+def test_what_is_served_on_demand_starts_by_a_request_alone() -> None:
+    assert not planned([ON_DEMAND]).creates
+    assert not planned([ON_DEMAND]).ended
+    (made,) = planned([ON_DEMAND], wanted="ft:tiny").creates
+    assert (made.engine, made.adapters) == ("vllm", ("ft:tiny",))
+
+
+def test_other_arguments_replace_the_engine() -> None:
+    plan = planned([OWN], [RUNS])
+    ((_, ended),) = plan.updates
+    (made,) = plan.creates
+    assert (ended.desired, made.engine, made.replica) == (DELETED, "vllm", 0)
+    assert not planned([OWN], [replace(made, cluster_id="big")]).updates
+    changed = replace(OWN, arguments=EngineArguments(context_length=4096))
+    (again,) = planned([changed], [replace(made, cluster_id="big")]).creates
+    assert again.arguments.context_length == 4096
+
+
+def test_engines_are_replaced_one_after_the_other() -> None:
+    two = replace(OWN, min_replicas=2)
+    old = [RUNS, replace(RUNS, id="eng-2", replica=1)]
+    ((before, _),) = planned([two], old, answering=old[:1]).updates
+    assert before == old[1], "not the only one that answers"
+    plan = planned([two], old, answering=old)
+    ((before, _),) = plan.updates
+    (made,) = plan.creates
+    left = [one for one in old if one.id != before.id]
+    assert not planned([two], [made, *left], answering=left).updates, "until the new one answers"
+    ((again, _),) = planned([two], [made, *left], answering=[made, *left]).updates
+    assert [again] == left
+    assert len(planned([two], old).updates) == 2, "none that could be missed"
+
+
+def test_an_engine_that_nothing_could_take_over_goes_on() -> None:
+    plan = planned([OWN], [RUNS], kinds={"plain": ("builtin",)})
+    assert not plan.updates
+    assert not plan.creates
+
+
+def test_a_kind_that_no_cluster_has_is_named() -> None:
+    ((_, error),) = planned([OWN], kinds={"plain": ("builtin",)}).errors
+    assert error == "No live cluster has the engine 'vllm'."
+
+
+def test_a_route_says_which_kind_would_answer_before_one_does() -> None:
+    rows = Rows(NOW, [], [WantedVersion("ft:tiny", "tiny", NOW, NOW)], [ON_DEMAND])
+    routes = routes_of(rows, view(KINDS), "builtin")
+    assert {name: route.engine for name, route in routes.items()} == {
+        "tiny": "vllm", "ft:tiny": "vllm"
+    }  # fmt: skip
+    routes = routes_of(Rows(NOW, [RUNS], []), view(KINDS), "builtin")
+    assert routes["tiny"].engine == "builtin"
+
+
+def test_a_route_is_of_the_kind_that_answers() -> None:
+    old, new = RUNS, replace(RUNS, id="eng-2", replica=1, engine="vllm")
+    rows = Rows(NOW, [old, new], [], [OWN])
+    for answering, kind, ids in (
+        ([old], "builtin", ["eng-1"]),
+        ([old, new], "vllm", ["eng-2"]),
+        ([], "vllm", []),
+    ):
+        route = routes_of(rows, view(KINDS, answering), "builtin")["tiny"]
+        assert (route.engine, [one.engine_id for one in route.endpoints]) == (kind, ids)
