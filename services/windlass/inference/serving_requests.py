@@ -162,10 +162,10 @@ def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
         first = error.errors()[0]
         name = ".".join(("arguments", *map(str, first["loc"])))
         raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
-    if name := not_taken(engine, arguments):
+    if refused := not_taken(engine, arguments):
         raise InvalidArgument(
-            f"The engine {engine!r} takes no {name}; it takes {', '.join(sorted(TAKEN[engine]))}.",
-            param=f"arguments.{name}",
+            f"The engine {engine!r} takes no {refused}; it takes {', '.join(sorted(TAKEN[engine]))}.",
+            param=f"arguments.{refused}",
         )
     return arguments
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError
@@ -15,7 +16,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
 
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="session")]
-MESSAGES = [{"role": "user", "content": "the quick brown fox"}]
+MESSAGES: Any = [{"role": "user", "content": "the quick brown fox"}]
 
 
 def client(status: pb.WorkloadStatus) -> AsyncOpenAI:
@@ -54,7 +55,7 @@ async def test_a_stream_says_its_usage_in_every_chunk(kept: Kept) -> None:
     status = await kept.loaded("mv-a")
     options = {"include_usage": True, "continuous_usage_stats": True}
     async with client(status) as engine:
-        stream = await engine.chat.completions.create(
+        stream: Any = await engine.chat.completions.create(
             model="toy",
             messages=MESSAGES,
             max_tokens=6,

@@ -32,8 +32,10 @@ LONG = " ".join(f"word{number}" for number in range(60))
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    settings = {**NO_SPARE, "inference": {"hold_seconds": START_SECONDS}}
-    settings["agent"] = {**settings.get("agent", {}), "vllm_python": str(vllm_python())}
+    settings: dict[str, Any] = {
+        "inference": {"hold_seconds": START_SECONDS},
+        "agent": {**NO_SPARE["agent"], "vllm_python": str(vllm_python())},
+    }
     root = tmp_path_factory.mktemp("vllm")
     with running(make_single(root / "data", settings)) as made:
         with Client(made.url, made.owner_key) as client:
@@ -130,7 +132,11 @@ def test_its_own_parameters_are_taken_and_other_tasks_refused(server: Windlass) 
 
 def used(owner: Caller, by: Caller) -> tuple[int, int, int]:
     """Requests, and tokens read and written, that a key is charged for."""
-    query = {"start_time": int(time.time()) - 86400, "limit": 31, "api_key_ids": by.key_id}
+    query: dict[str, Any] = {
+        "start_time": int(time.time()) - 86400,
+        "limit": 31,
+        "api_key_ids": by.key_id,
+    }
     with owner.http() as http:
         buckets = http.get("/v1/usage", params=query).raise_for_status().json()["data"]
     rows = [row for bucket in buckets for row in bucket["results"]]

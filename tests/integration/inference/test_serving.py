@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.inference.test_engine_driver import say
 from tests.integration.inference.test_inference import Routes, want
 from tests.integration.models.test_models import delete
+from tests.support.agents.engine_machine import say
 from tests.support.environments.postgres import reachable_folder
 from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.services.platform import SERVICES, Platform, folder_files, running_platform
