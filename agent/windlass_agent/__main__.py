@@ -214,6 +214,7 @@ async def _parts(
             memory_bytes=settings.engine_memory_bytes,
         ),
         drain_seconds=settings.drain_seconds,
+        engine_drain_seconds=settings.engine_drain_seconds,
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,

@@ -60,6 +60,9 @@ class AgentSettings(BaseSettings):
         description="Memory reserved for each engine; 0: none, and a bound by `engine_slots` and "
         "the model's size.",
     )
+    engine_drain_seconds: float = Field(
+        300.0, ge=0, description="Time that open requests keep an engine that should end."
+    )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred", description="Confine engines and jobs that are processes (bubblewrap)."
     )

@@ -79,6 +79,7 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
             memory_bytes=settings.agent.engine_memory_bytes,
         ),
         drain_seconds=settings.jobs.drain_seconds,
+        engine_drain_seconds=settings.agent.engine_drain_seconds,
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
         vllm_python=settings.agent.vllm_python,

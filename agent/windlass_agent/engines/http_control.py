@@ -42,6 +42,10 @@ class HttpControl:
                 return replace(self._capabilities, context_length=length)
         return self._capabilities
 
+    async def open_requests(self) -> int:
+        """Number of requests that an end of the engine would cut."""
+        return int((await self._call("GET", "/load", seconds=PROBE_SECONDS))["server_load"])
+
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""
         self._require("adapters", lambda own: own.adapters)

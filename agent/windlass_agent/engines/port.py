@@ -73,6 +73,9 @@ class EngineControl(Protocol):
     async def served(self) -> EngineCapabilities:
         """Returns its capabilities with what only a running engine knows, the context length."""
 
+    async def open_requests(self) -> int:
+        """Number of requests that an end of the engine would cut."""
+
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""
 

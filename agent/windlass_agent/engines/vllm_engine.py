@@ -48,6 +48,8 @@ _ALWAYS = (
     # OpenAI's defaults, not those that a model's author chose.
     "--generation-config=vllm",
     "--enable-prompt-tokens-details",
+    # Counts open requests at /load.
+    "--enable-server-load-tracking",
     "--disable-uvicorn-access-log",
     "--disable-fastapi-docs",
     # Adapters are loaded into the one process that answers.

@@ -163,8 +163,9 @@ def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
         name = ".".join(("arguments", *map(str, first["loc"])))
         raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
     if refused := not_taken(engine, arguments):
+        taken = ", ".join(sorted(TAKEN[engine]))
         raise InvalidArgument(
-            f"The engine {engine!r} takes no {refused}; it takes {', '.join(sorted(TAKEN[engine]))}.",
+            f"The engine {engine!r} takes no {refused}; it takes {taken}.",
             param=f"arguments.{refused}",
         )
     return arguments

@@ -142,10 +142,26 @@ async def test_it_comes_back_with_its_adapters_after_its_own_death(kept: Kept) -
     assert await say(status, "ft:mv-a") == before
 
 
-async def test_it_ends_whole(kept: Kept) -> None:
-    await kept.loaded("mv-a")
-    kept.generation += 1
-    gone = pb.Workload(id="eng-1", generation=kept.generation, desired=pb.DESIRED_STATE_DELETED)
-    await kept.host.driver.apply(gone)
+async def test_it_ends_once_its_open_requests_have(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    async with client(status) as engine:
+        stream: Any = await engine.completions.create(
+            model="ft:mv-a",
+            prompt="the quick",
+            max_tokens=300,
+            temperature=0,
+            stream=True,
+            extra_body={"ignore_eos": True, "stream_options": {"include_usage": True}},
+        )
+        chunks = aiter(stream)
+        await anext(chunks)
+        kept.generation += 1
+        gone = pb.Workload(id="eng-1", generation=kept.generation, desired=pb.DESIRED_STATE_DELETED)
+        await kept.host.driver.apply(gone)
+        stopping = kept.host.status()
+        assert stopping
+        assert (stopping.phase, stopping.endpoint) == (pb.PHASE_STOPPING, "")
+        *_, last = [chunk async for chunk in chunks]
+    assert last.usage.completion_tokens == 300
     await until(lambda: kept.host.status() is None)
     assert not kept.host.processes()

@@ -65,6 +65,7 @@ async def test_an_engine_that_cannot_start_says_why_in_a_sentence(says: str, exp
             sockets=folder / "s",
             places=Allocator(Machine(devices=(), cpus=2, memory_bytes=2**33)).places(ENGINE, 4),
             share=ResourceRequest(),
+            drain_seconds=60.0,
             engines={"builtin": BrokenEngine(says=says)},
             changed=lambda: None,
             stop_on_close=True,

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import openai
 import psutil
 import pytest
 from tests.support.factories.toy_model import make_model
@@ -76,3 +77,32 @@ def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
     assert second.is_running()
     pages.run(pages.script(PAGE, after="Serve it on demand again"), environment, tmp_path)
     wait_until(lambda: not engines(server))
+
+
+def test_other_arguments_cut_no_stream(server: Windlass) -> None:
+    with server.http() as http:
+
+        def put(context: int) -> None:
+            body = {"min_replicas": 1, "arguments": {"context_length": context}}
+            http.put("/v1/servings/my-base", json=body).raise_for_status()
+
+        put(512)
+        wait_until(lambda: state(server)["ready_replicas"] == 1, seconds=START_SECONDS)
+        (before,) = engines(server)
+        client = server.openai(max_retries=0)
+        asked: dict[str, Any] = {
+            "model": "my-base", "prompt": "the quick", "max_tokens": 400, "stream": True,
+            "stream_options": {"include_usage": True}, "extra_body": {"ignore_eos": True},
+        }  # fmt: skip
+        stream = iter(client.completions.create(**asked))
+        next(stream)
+        put(256)
+        *_, last = stream
+        assert last.usage.completion_tokens == 400
+        # Held until the new engine answers.
+        with pytest.raises(openai.APIError, match="256"):
+            list(client.completions.create(**asked))
+        (after,) = engines(server)
+        assert after.pid != before.pid
+        http.delete("/v1/servings/my-base").raise_for_status()
+        wait_until(lambda: not engines(server))

@@ -123,6 +123,7 @@ class Machine:
             sockets=sockets,
             places=self.allocator.places(ENGINE, slots),
             share=ResourceRequest(gpus=min(1, len(gpus)), cpus=1),
+            drain_seconds=60.0,
             engines=self.kinds,
             changed=self._changed,
             stop_on_close=stop_on_close,

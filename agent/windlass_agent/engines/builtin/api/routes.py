@@ -1,6 +1,7 @@
 """The HTTP routes: vLLM's, as far as this engine goes."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ MAX_BODY_BYTES = 32 * 2**20
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
 
 SERVICE = web.AppKey("service", EngineService)
+OPEN = web.AppKey("open", defaultdict[str, int])
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Route = Callable[[web.Request, EngineService], Awaitable[web.StreamResponse]]
 _log = logger("engine")
@@ -76,6 +78,7 @@ def build_app(
         await scheduler.stop()
         await model.tokenizer.close()
 
+    app[OPEN] = defaultdict(int)
     app.cleanup_ctx.append(run)
     for method, path, route in _ROUTES:
         app.router.add_route(method, path, _bind(route))
@@ -94,6 +97,8 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
     """Translates errors into responses; nothing else does."""
     identifier = request.headers.get("x-request-id", "")[:128] or f"req-{uuid4().hex}"
     request_id.set(identifier)
+    opened = request.app[OPEN]
+    opened[request.path] += 1
     try:
         response = await handler(request)
     except ApiError as error:
@@ -112,6 +117,8 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
         _log.exception("request_failed", path=request.path)
         refusal = ApiError("Internal error.", status=500, code="internal")
         response = json_response(refusal.body(), status=500)
+    finally:
+        opened[request.path] -= 1
     if not response.prepared:
         response.headers["x-request-id"] = identifier
     return response
@@ -120,6 +127,12 @@ async def _boundary(request: web.Request, handler: Handler) -> web.StreamRespons
 async def _health(_: web.Request, service: EngineService) -> web.Response:
     fail_unhealthy(service)
     return web.Response()
+
+
+async def _load(request: web.Request, _: EngineService) -> web.Response:
+    """Answers how many requests are open that an end would cut."""
+    opened = request.app[OPEN]
+    return json_response({"server_load": sum(opened[path] for path in _WORK)})
 
 
 async def _models(_: web.Request, service: EngineService) -> web.Response:
@@ -179,8 +192,10 @@ async def _metrics(_: web.Request, service: EngineService) -> web.Response:
     )
 
 
+_WORK = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score")
 _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("GET", "/health", _health),
+    ("GET", "/load", _load),
     ("GET", "/metrics", _metrics),
     ("GET", "/v1/models", _models),
     ("POST", "/v1/chat/completions", chat_completions),

@@ -60,6 +60,7 @@ class EngineDriver:
         sockets: Path,
         places: SlotPool,
         share: ResourceRequest,
+        drain_seconds: float,
         engines: Mapping[str, EngineKind],
         changed: Callable[[], None],
         stop_on_close: bool,
@@ -73,6 +74,7 @@ class EngineDriver:
             places=places,
             starts=StartTurns(max(1, places.allocator.machine.cpus // CPUS_OF_A_START)),
             share=share,
+            drain_seconds=drain_seconds,
             engines=engines,
             confinement=confinement,
             changed=changed,
@@ -128,7 +130,7 @@ class EngineDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         leave = not self._stop_on_close
         runs = [place.run for place in self._places.values() if place.run]
-        await asyncio.gather(*(run.end(graceful=False, leave=leave) for run in runs))
+        await asyncio.gather(*(run.end(drain=False, leave=leave) for run in runs))
         for place in self._places.values():
             # PENDING from now on: what is wanted waits for the next life of this agent.
             place.run = None
@@ -137,7 +139,7 @@ class EngineDriver:
         """Ends a run that does not fit, then begins what is wanted by that time."""
         async with place.turn:
             if place.run is not None and not place.run.fits(place.workload):
-                await place.run.end(graceful=place.workload.desired == pb.DESIRED_STATE_STOPPED)
+                await place.run.end(drain=True)
                 place.run = None
             if place.run is None and place.wanted:
                 place.run = EngineRun(place.workload, self._house)

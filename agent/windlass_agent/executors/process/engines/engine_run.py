@@ -15,6 +15,7 @@ from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines.adapters import AdapterSet
+from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
 from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.engines.start_turns import StartTurns
@@ -53,6 +54,8 @@ class EngineHouse:
     starts: StartTurns
     # What an engine gets of the machine that is not told otherwise.
     share: ResourceRequest
+    # How long open requests keep an engine that should end.
+    drain_seconds: float
     engines: Mapping[str, EngineKind]
     confinement: Confinement
     changed: Callable[[], None]
@@ -121,13 +124,22 @@ class EngineRun:
             capabilities=self._capabilities if running else None,
         )
 
-    async def end(self, *, graceful: bool, leave: bool = False) -> None:
-        """Ends the run and its process; `leave` lets the process live for the next agent."""
+    async def end(self, *, drain: bool, leave: bool = False) -> None:
+        """Ends the run and its process; `leave` lets the process live for the next agent.
+
+        With `drain`, requests that are open go on to their ends, within bounds; whoever sends new
+        ones knows already that the engine stops.
+        """
+        served = self._phase == pb.PHASE_RUNNING
         self._become(pb.PHASE_STOPPING)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if drain and served and self._process is not None:
+            control = self._kind().control(f"unix://{self._files.socket}")
+            await drained(control, self._process, self._house.drain_seconds)
+            await control.close()
         if not leave:
-            await self._end_process(graceful=graceful)
+            await self._end_process(graceful=drain)
             self._files.remove()
         self._house.places.release(self.workload.id)
         self._become(pb.PHASE_STOPPED)
