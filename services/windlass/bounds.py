@@ -4,6 +4,8 @@ Those of a model's files and names are in `windlass.modelfiles`, those of a job'
 `windlass.jobs_api`, and those of Kubernetes's names in `windlass.kubernetes.names`.
 """
 
+from typing import Literal
+
 # Unix seconds, far beyond any date.
 LATEST = 2**40
 
@@ -25,6 +27,8 @@ REVISION_LENGTH = 128
 WEBHOOK_URL_LENGTH = 2048
 WEBHOOK_NAME_LENGTH = 256
 
+# The kinds of engines.
+EngineName = Literal["builtin", "vllm"]
 MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64

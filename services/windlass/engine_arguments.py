@@ -3,16 +3,15 @@
 docs/reference/engine-arguments.md is made of it.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 
 # Names of parsers, which become arguments of a command.
 _Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
-# The kinds of engines.
-EngineName = Literal["builtin", "vllm"]
 
 
 class EngineArguments(BaseModel):
@@ -78,6 +77,15 @@ TAKEN: dict[str, frozenset[str]] = {
 def chosen(arguments: EngineArguments) -> dict[str, Any]:
     """The arguments that are set, by name."""
     return arguments.model_dump(exclude_none=True)
+
+
+def stored(values: Mapping[str, Any]) -> EngineArguments:
+    """The arguments of a row; those that only a newer release knows are left out."""
+    try:
+        return EngineArguments(**values)
+    except ValidationError as error:
+        unknown = {str(one["loc"][0]) for one in error.errors()}
+        return EngineArguments(**{name: values[name] for name in values.keys() - unknown})
 
 
 def not_taken(engine: str, arguments: EngineArguments) -> str | None:

@@ -10,6 +10,7 @@ from windlass.engine_arguments import (
     EngineArguments,
     from_message,
     not_taken,
+    stored,
     to_message,
 )
 
@@ -30,6 +31,11 @@ def test_a_message_out_of_bounds_is_none() -> None:
     for wrong in ({"context_length": 1}, {"dtype": "int4"}, {"tool_parser": "../x"}):
         with pytest.raises(ValidationError):
             from_message(pb.EngineArguments(**wrong))
+
+
+def test_a_row_of_a_newer_release_can_be_read() -> None:
+    found = stored({"context_length": 4096, "dtype": "int4", "of_tomorrow": 1})
+    assert found == EngineArguments(context_length=4096)
 
 
 def test_an_engine_takes_no_argument_of_others() -> None:

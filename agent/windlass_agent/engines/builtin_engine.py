@@ -27,6 +27,7 @@ class BuiltinEngine:
     name: str = "builtin"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 2 * 2**30
+    shares_gpus: bool = True
 
     def installed(self) -> bool:
         """Returns True if torch, transformers and PEFT can be imported."""

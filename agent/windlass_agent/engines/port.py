@@ -116,6 +116,10 @@ class EngineKind(Protocol):
     def memory_bytes(self) -> int:
         """Memory of the machine that it takes beside the model's weights."""
 
+    @property
+    def shares_gpus(self) -> bool:
+        """True if it takes of a GPU's memory only what it needs, so that others have the rest."""
+
     def installed(self) -> bool:
         """Returns True if this machine can start it; imports nothing heavy."""
 

@@ -14,5 +14,7 @@ def engines(*, vllm_python: Path | None = None) -> dict[str, EngineKind]:
     """
     known: list[EngineKind] = [BuiltinEngine()]
     if vllm_python is not None:
-        known.append(VllmEngine(vllm_python))
+        # Engines start in folders of their own. A link is left as it is: it is how an environment
+        # knows itself.
+        known.append(VllmEngine(vllm_python.absolute()))
     return {engine.name: engine for engine in known if engine.installed()}

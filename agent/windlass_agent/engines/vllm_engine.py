@@ -1,5 +1,6 @@
 """vLLM's OpenAI server, in an environment of its own (https://docs.vllm.ai, tested with 0.32)."""
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, routes=("/tokenize",))
+OLDEST = (0, 32)
 # Seconds that open requests have after SIGTERM.
 SHUTDOWN_SECONDS = 60
 # Requests beyond these are refused with 503, so that another engine may take them.
@@ -47,6 +49,8 @@ _ALWAYS = (
     f"--shutdown-timeout={SHUTDOWN_SECONDS}",
     # OpenAI's defaults, not those that a model's author chose.
     "--generation-config=vllm",
+    # By itself it takes the one that its first request needs, which cannot do all others.
+    "--structured-outputs-config.backend=xgrammar",
     "--enable-prompt-tokens-details",
     # Counts open requests at /load.
     "--enable-server-load-tracking",
@@ -74,9 +78,11 @@ class VllmEngine:
     name: str = "vllm"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 4 * 2**30
+    # It takes nine tenths of a GPU's memory when it starts.
+    shares_gpus: bool = False
 
     def installed(self) -> bool:
-        """Returns True if the environment has vLLM."""
+        """Returns True if the environment has a vLLM that is new enough."""
         try:
             done = subprocess.run(
                 [str(self.python), "-I", "-c", _PROBE],
@@ -88,11 +94,15 @@ class VllmEngine:
         except (OSError, subprocess.TimeoutExpired) as error:
             log.error("vllm_unavailable", python=str(self.python), reason=str(error))
             return False
-        if done.returncode:
-            reason = done.stderr.strip().rpartition("\n")[2]
+        found = re.fullmatch(r"(\d+)\.(\d+)\S*", done.stdout.strip())
+        if found is None:
+            reason = done.stderr.strip().rpartition("\n")[2] or "it has no vLLM"
             log.error("vllm_unavailable", python=str(self.python), reason=reason)
             return False
-        log.info("vllm_found", python=str(self.python), version=done.stdout.strip())
+        if (int(found[1]), int(found[2])) < OLDEST:
+            log.error("vllm_unavailable", python=str(self.python), reason=f"{found[0]} is too old")
+            return False
+        log.info("vllm_found", python=str(self.python), version=found[0])
         return True
 
     def interpreters(self) -> tuple[Path, ...]:

@@ -219,6 +219,10 @@ class Planner:
         serving = self._servings.get(version)
         return (serving and serving.engine) or self._policy.engine
 
+    def _gpus(self, version: str) -> int:
+        serving = self._servings.get(version)
+        return serving.gpus if serving else 0
+
     def _judge(self, engine: Engine, *, used_at: float) -> Engine:
         """Notes an end that nobody asked for; begins again after a pause, if still wanted."""
         status = self._view.status(engine)
@@ -272,6 +276,7 @@ class Planner:
             cluster
             for cluster in self._view.clusters.values()
             if self._kind(version) in cluster.capacity.engines
+            and self._gpus(version) <= cluster.capacity.gpus
             and self._view.permits(cluster.id, self._names[version].project_id)
             and self._view.reaches(cluster.id)
         ]
@@ -426,6 +431,9 @@ class Planner:
         engine = self._kind(version)
         if not any(engine in one.capacity.engines for one in self._view.clusters.values()):
             return f"No live cluster has the engine {engine!r}."
+        most = max(one.capacity.gpus for one in self._view.clusters.values())
+        if (gpus := self._gpus(version)) > most:
+            return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         return (
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."

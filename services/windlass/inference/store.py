@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
-from windlass.engine_arguments import EngineArguments, chosen
+from windlass.engine_arguments import chosen, stored
 from windlass.inference.domain import (
     IN_USE_SECONDS,
     RUNNING,
@@ -93,7 +93,7 @@ CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
 def _to_engine(row: Any) -> Engine:
     values = {name: getattr(row, name) for name in Engine.__slots__}
-    arguments = EngineArguments(**row.arguments)
+    arguments = stored(row.arguments)
     return Engine(**values | {"adapters": tuple(row.adapters), "arguments": arguments})
 
 
@@ -104,7 +104,7 @@ def _values(engine: Engine) -> dict[str, Any]:
 
 def to_serving(row: sa.RowMapping) -> Serving:
     """The serving of a row."""
-    return Serving(**{**row, "arguments": EngineArguments(**row["arguments"])})
+    return Serving(**{**row, "arguments": stored(row["arguments"])})
 
 
 def _same(serving: Serving) -> tuple[sa.ColumnElement[bool], ...]:

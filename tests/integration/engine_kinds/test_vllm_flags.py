@@ -21,7 +21,9 @@ parser = make_arg_parser(FlexibleArgumentParser())
 for words in json.load(sys.stdin):
     found = parser.parse_args(words)
     validate_parsed_serve_args(found)
-    print(json.dumps({"version": __version__} | vars(found), default=str))
+    told = {"version": __version__} | vars(found)
+    told["structured_outputs_config"] = found.structured_outputs_config.backend
+    print(json.dumps(told, default=str))
 """
 ALL = EngineArguments(
     context_length=4096,
@@ -95,6 +97,8 @@ def test_every_argument_means_there_what_it_means_here() -> None:
         "enforce_eager": True,
         "scheduling_policy": "priority",
         "generation_config": "vllm",
+        "structured_outputs_config": "xgrammar",
+        "enable_server_load_tracking": True,
         "trust_remote_code": False,
         "trust_request_chat_template": False,
     }.items() <= found.items()

@@ -79,6 +79,30 @@ def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
     wait_until(lambda: not engines(server))
 
 
+def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> None:
+    shell = Shell(server, tmp_path)
+
+    def activate(*words: str) -> dict[str, Any]:
+        shell.data("models", "activate", "my-base", "--replicas", "0", *words)
+        found = state(server)
+        chosen = {name: value for name, value in found["arguments"].items() if value is not None}
+        return {"engine": found["engine"], "gpus": found["gpus"], **chosen}
+
+    first = {"engine": "vllm", "gpus": 2, "context_length": 128, "kv_cache_bytes": 2**31}
+    words = ("--engine", "vllm", "--gpus", "2")
+    assert activate(*words, "--set", "context_length=128", "--set", "kv_cache_bytes=2Gi") == first
+    assert activate() == first
+    changed = first | {"context_length": 256}
+    del changed["kv_cache_bytes"]
+    assert activate("--set", "context_length=256", "--set", "kv_cache_bytes=") == changed
+    with server.http() as http:
+        adapter = {"min_replicas": 0, "engine": "builtin", "arguments": {"eager": True}}
+        refused = http.put("/v1/servings/my-base", json=adapter)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "arguments.eager"
+        http.delete("/v1/servings/my-base").raise_for_status()
+
+
 def test_other_arguments_cut_no_stream(server: Windlass) -> None:
     with server.http() as http:
 

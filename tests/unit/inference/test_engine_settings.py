@@ -36,13 +36,14 @@ RUNS = Engine(
     adapters=(), created_at=NOW - 100, urls_at=NOW,
 )  # fmt: skip
 KINDS = {"plain": ("builtin",), "big": ("builtin", "vllm")}
+GPUS = {"big": 4, "huge": 8}
 
 
 def view(kinds: dict[str, tuple[str, ...]], answering: Sequence[Engine] = ()) -> View:
     clusters = {
         name: pb.Cluster(
             id=name, live=True, shared=True, embedded=True, roles=["engines"],
-            capacity=pb.Capacity(engines=engines, engine_slots=4),
+            capacity=pb.Capacity(engines=engines, engine_slots=4, gpus=GPUS.get(name, 0)),
         )
         for name, engines in kinds.items()
     }  # fmt: skip
@@ -120,6 +121,14 @@ def test_an_engine_that_nothing_could_take_over_goes_on() -> None:
 def test_a_kind_that_no_cluster_has_is_named() -> None:
     ((_, error),) = planned([OWN], kinds={"plain": ("builtin",)}).errors
     assert error == "No live cluster has the engine 'vllm'."
+
+
+def test_an_engine_goes_where_enough_gpus_are() -> None:
+    kinds = {"a-small": ("vllm",), "big": ("vllm",), "huge": ("vllm",)}
+    (made,) = planned([replace(OWN, gpus=8)], kinds=kinds).creates
+    assert made.cluster_id == "huge"
+    ((_, error),) = planned([replace(OWN, gpus=16)], kinds=kinds).errors
+    assert error == "Each engine should have 16 GPUs; the largest live cluster has 8."
 
 
 def test_a_route_says_which_kind_would_answer_before_one_does() -> None:

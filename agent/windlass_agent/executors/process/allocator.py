@@ -27,7 +27,7 @@ class Allocator:
     """Gives shares of a machine out, first come, first served.
 
     A waiting workload holds up those behind it that need the same, and no others. A GPU is
-    one job's alone; engines share those that no job has.
+    one job's alone, or one engine's that asks for that; other engines share those that are left.
     """
 
     def __init__(self, machine: Machine):
@@ -78,7 +78,7 @@ class Allocator:
         if waiter is None or self.count(key[0]) >= self._sizes[key[0]]:
             return ""
         for what in self._short(key[0], waiter.asked):
-            free, total = self._free(key[0])[what], self._total()[what]
+            free, total = self._free(key[0], waiter.asked)[what], self._total()[what]
             return (
                 f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
                 f"{_spelled(what, max(0, free))} of {_spelled(what, total)} free"
@@ -140,14 +140,14 @@ class Allocator:
 
     def _short(self, kind: str, asked: ResourceRequest) -> list[str]:
         """The resources that there are too few of now."""
-        free = self._free(kind)
+        free = self._free(kind, asked)
         lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
         return lacking if self.count(kind) < self._sizes[kind] else [SLOT, *lacking]
 
-    def _free(self, kind: str) -> dict[str, int]:
+    def _free(self, kind: str, asked: ResourceRequest) -> dict[str, int]:
         held, total = self.held(*self._sizes), self._total()
         return {
-            GPUS: len(self._devices(kind)),
+            GPUS: len(self._devices(kind, asked)),
             CPUS: total[CPUS] - held.cpus,
             MEMORY: total[MEMORY] - held.memory_bytes,
         }
@@ -156,23 +156,25 @@ class Allocator:
         machine = self.machine
         return {GPUS: len(machine.devices), CPUS: machine.cpus, MEMORY: machine.memory_bytes}
 
-    def _devices(self, kind: str) -> list[Device]:
+    def _devices(self, kind: str, asked: ResourceRequest) -> list[Device]:
         """The devices that one more of the kind may have, those that fewest have first."""
-        holders = Counter(
-            (holder, device.id) for (holder, _), one in self._held.items() for device in one.devices
-        )
-        free = [
-            device
-            for device in self.machine.devices
-            if not holders[JOB, device.id] and (kind == ENGINE or not holders[ENGINE, device.id])
-        ]
-        return sorted(free, key=lambda device: holders[ENGINE, device.id])
+        shared, taken = Counter[str](), set[str]()
+        for (holder, _), one in self._held.items():
+            for device in one.devices:
+                shared[device.id] += 1
+                if holder == JOB or one.alone:
+                    taken.add(device.id)
+        if kind == JOB or asked.alone:
+            taken.update(shared)
+        free = [device for device in self.machine.devices if device.id not in taken]
+        return sorted(free, key=lambda device: shared[device.id])
 
     def _allot(self, kind: str, asked: ResourceRequest) -> Allotment:
         load = Counter(number for one in self._held.values() for number in one.processors)
         processors = sorted(self.machine.processors, key=lambda number: (load[number], number))
         return Allotment(
-            devices=tuple(self._devices(kind)[: asked.gpus]),
+            devices=tuple(self._devices(kind, asked)[: asked.gpus]),
+            alone=asked.alone,
             cpus=asked.cpus,
             processors=tuple(sorted(processors[: asked.cpus])),
             memory_bytes=asked.memory_bytes,

@@ -22,6 +22,8 @@ class ResourceRequest:
     gpus: int = 0
     cpus: int = 0
     memory_bytes: int = 0
+    # No other engine may have these GPUs; jobs share none anyway.
+    alone: bool = False
 
     @classmethod
     def of(cls, resources: Resources) -> "ResourceRequest":
@@ -34,6 +36,7 @@ class Allotment:
     """Resources that a workload was given, kept in its record."""
 
     devices: tuple[Device, ...] = ()
+    alone: bool = False
     # 0: as many as the machine has.
     cpus: int = 0
     # As many CPUs by number, for where no control group can bound them.

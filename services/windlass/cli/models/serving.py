@@ -1,11 +1,11 @@
 """`windlass models activate`, `deactivate` and `serving`: how models are served."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, cast
 
 import typer
-from pydantic import ValidationError
 
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, EngineName
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
@@ -13,7 +13,6 @@ from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import pairs, size
 from windlass.client.transport.urls import at
 from windlass.core.suggestions import did_you_mean
-from windlass.engine_arguments import EngineArguments, EngineName, chosen
 
 PATH = "/v1/servings"
 Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.models)]
@@ -32,13 +31,13 @@ def activate(
     call: Call,
     model: Id,
     replicas: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0,
             max=MAX_REPLICAS,
-            help="Engines that run whether or not somebody asks; 0: on demand.",
+            help="Engines that run whether or not somebody asks; 0: on demand. Default: 1.",
         ),
-    ] = 1,
+    ] = None,
     engine: Annotated[
         EngineName | None, typer.Option(help="Kind of engine. Default: the server's.")
     ] = None,
@@ -47,21 +46,22 @@ def activate(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Argument of the engine, such as context_length=8192. May be repeated.",
+            help="Argument of the engine, such as context_length=8192; NAME= takes one back. May "
+            "be repeated.",
         ),
     ] = None,
     gpus: Annotated[
-        int, typer.Option(min=0, max=MAX_ENGINE_GPUS, help="GPUs of each engine. Default: one.")
-    ] = 0,
+        int | None,
+        typer.Option(min=0, max=MAX_ENGINE_GPUS, help="GPUs of each engine. Default: one."),
+    ] = None,
 ) -> None:
-    """Sets how a model is served; again with other values."""
-    body: dict[str, Any] = {"min_replicas": replicas}
-    if engine:
-        body["engine"] = engine
+    """Sets how a model is served; what is not given stays as it is."""
+    given = {"min_replicas": replicas, "engine": engine, "gpus": gpus}
+    body = _present(call, model) | {
+        name: value for name, value in given.items() if value is not None
+    }
     if arguments:
-        body["arguments"] = chosen(_arguments(arguments))
-    if gpus:
-        body["gpus"] = gpus
+        body["arguments"] = _changed(body.get("arguments", {}), arguments)
     made = call.client.put(at(PATH, model), body)
     call.out.item(made)
     call.out.note(_state(made))
@@ -78,19 +78,42 @@ def serving(call: Call, limit: Limit = 100, everything: All = False) -> None:
     show_list(call, call.client.pages(PATH), _COLUMNS, limit=limit, everything=everything)
 
 
-def _arguments(texts: list[str]) -> EngineArguments:
-    """The arguments of `NAME=VALUE` texts; raises BadParameter that names the first wrong one."""
-    given = pairs(texts)
-    known = EngineArguments.model_fields
-    for name, value in given.items():
-        if name not in known:
-            raise typer.BadParameter(
-                f"There is no argument {name!r}.{did_you_mean(name, known)}", param_hint="--set"
-            )
-        if name.endswith("_bytes"):
-            given[name] = str(size(value))
+def _present(call: Call, model: str) -> dict[str, Any]:
+    """The serving of a model as a request that would change nothing."""
+    from windlass.client.errors import WindlassError
+
     try:
-        return EngineArguments.model_validate_strings(given, strict=False)
+        found = call.client.get(at(PATH, model))
+    except WindlassError as error:
+        if error.code != "serving_not_found":
+            raise
+        return {"min_replicas": 1}
+    arguments = {name: value for name, value in found["arguments"].items() if value is not None}
+    body = {"min_replicas": found["min_replicas"], "arguments": arguments, "gpus": found["gpus"]}
+    return body | ({"engine": found["engine"]} if found["engine"] else {})
+
+
+def _changed(arguments: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    """Arguments with those of `NAME=VALUE` texts; one without a value is left out."""
+    given = pairs(texts)
+    set_now = _values({name: value for name, value in given.items() if value}, given)
+    return {name: value for name, value in arguments.items() if name not in given} | set_now
+
+
+def _values(given: dict[str, str], names: Iterable[str]) -> dict[str, Any]:
+    """The values of texts by name; raises BadParameter that names the first wrong one."""
+    # Of no use to other commands, which start without them.
+    from pydantic import ValidationError
+
+    from windlass.engine_arguments import EngineArguments, chosen
+
+    for name in names:
+        if name not in EngineArguments.model_fields:
+            meant = did_you_mean(name, EngineArguments.model_fields)
+            raise typer.BadParameter(f"There is no argument {name!r}.{meant}", param_hint="--set")
+    sizes = {name: str(size(text)) for name, text in given.items() if name.endswith("_bytes")}
+    try:
+        return chosen(EngineArguments.model_validate_strings(given | sizes, strict=False))
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, EngineName
 from windlass.core.app import App
-from windlass.engine_arguments import UNCHOSEN, EngineArguments, EngineName, to_message
+from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain

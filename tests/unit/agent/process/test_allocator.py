@@ -125,6 +125,22 @@ async def test_engines_share_gpus_and_no_job_has_one_of_theirs() -> None:
     assert ids(await engines.acquire("d", ResourceRequest(gpus=1))) == ["GPU-0"]
 
 
+async def test_an_engine_that_takes_all_of_its_gpus_shares_none() -> None:
+    allocator = Allocator(Machine(devices=DEVICES[:2]))
+    engines = allocator.places(ENGINE, 4)
+    assert ids(await engines.acquire("small", ResourceRequest(gpus=1))) == ["GPU-0"]
+    whole = await engines.acquire("whole", ResourceRequest(gpus=1, alone=True))
+    assert ids(whole) == ["GPU-1"]
+    assert ids(await engines.acquire("other", ResourceRequest(gpus=1))) == ["GPU-0"]
+    second = asyncio.create_task(engines.acquire("second", ResourceRequest(gpus=1, alone=True)))
+    assert await settled(second) == [False]
+    assert engines.lack("second") == "Waiting for 1 GPU: 0 GPUs of 2 GPUs free"
+    engines.release("small")
+    assert await settled(second) == [False], "another one is still there"
+    engines.release("other")
+    assert await settled(second) == [True]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

@@ -172,15 +172,21 @@ class EngineRun:
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
         allotment = await places.acquire(self.workload.id, asked)
-        return replace(allotment, memory_bound=engine_bound(self._memory(), places.size))
+        weights = sum(file.bytes for file in self.workload.engine.model_files)
+        needed = self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights
+        allotment = replace(allotment, memory_bound=engine_bound(needed, places.size))
+        self._require_cache(allotment)
+        return allotment
 
-    def _memory(self) -> int:
-        """The memory that the engine needs, as far as it can be known before it runs."""
-        spec = self.workload.engine
-        weights = sum(file.bytes for file in spec.model_files)
-        return (
-            self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights + spec.arguments.kv_cache_bytes
-        )
+    def _require_cache(self, allotment: Allotment) -> None:
+        """Raises EngineFailure for a cache that would not fit into the machine's memory."""
+        asked, most = self.workload.engine.arguments.kv_cache_bytes, allotment.limits().memory
+        if asked > most and not allotment.devices:
+            raise EngineFailure(
+                "NoRoom",
+                f"kv_cache_bytes of {in_units(asked)} do not fit into the {in_units(most)} of "
+                "memory that an engine may use on its machine.",
+            )
 
     def _kind(self) -> EngineKind:
         """The kind of the engine; raises EngineFailure for one that is not installed here."""
