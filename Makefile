@@ -48,7 +48,7 @@ test-all: setup ## Pass all tests, campaigns, broken clusters and every shape to
 	done
 	@HF_HUB_OFFLINE=1 INTEGRATION_SHAPE="one process per target" $(RUN_TESTS) tests/integration $(PYTEST)
 
-test-environments: setup ## Make what the tests install for themselves: an S3 server, MLflow, TorchTune
+test-environments: setup ## Make what the tests install for themselves: an S3 server, MLflow, TorchTune, vLLM
 	@$(BIN)/python -m tests.support.environments.made_once
 
 e2e-gpu: setup ## Run the recipes on a GPU (MODEL=folder of Llama 3.2 1B, DATA=alpaca_data.json)

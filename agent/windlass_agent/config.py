@@ -50,7 +50,8 @@ class AgentSettings(BaseSettings):
         1,
         ge=0,
         le=64,
-        description="GPUs of each engine, if the machine has them; engines share GPUs.",
+        description="GPUs of each engine, if the machine has them; engines share them, but for "
+        "vLLM's.",
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(

@@ -65,9 +65,10 @@ def tiny_model() -> Path:
 def main() -> None:
     """Makes every environment that tests need."""
     from tests.support.clients import environments
-    from tests.support.environments import mlflow_server, swift, torchtune_env
+    from tests.support.environments import mlflow_server, swift, torchtune_env, vllm_env
 
-    print(swift.environment(), mlflow_server.environment(), torchtune_env.environment(), sep="\n")
+    print(swift.environment(), mlflow_server.environment(), sep="\n")
+    print(torchtune_env.environment(), vllm_env.environment(), sep="\n")
     print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
     print(tiny_model())
 

@@ -431,7 +431,8 @@ class AgentSection(Section):
         1,
         ge=0,
         le=64,
-        description="GPUs of each engine, if there are that many; shared by engines.",
+        description="GPUs of each engine, if there are that many; engines share them, but for "
+        "vLLM's.",
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
