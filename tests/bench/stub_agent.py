@@ -14,7 +14,9 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.core.ids import new_id
 
-CAPACITY = pb.Capacity(slots=1_000_000, engine_slots=8, engines=["builtin"], backends=["trl"])
+CAPACITY = pb.Capacity(
+    slots=1_000_000, engine_slots=8, engines=["builtin", "vllm"], backends=["trl"]
+)
 BEAT_SECONDS = 1.0
 OnWorkload = Callable[[pb.Workload], Awaitable[None]]
 
@@ -50,7 +52,12 @@ class StubAgent:
             generation=workload.generation,
             phase=pb.PHASE_RUNNING,
             endpoint=endpoint,
-            capabilities=pb.EngineCapabilities(adapters=True, embeddings=True, context_length=4096),
+            capabilities=pb.EngineCapabilities(
+                adapters=True,
+                embeddings=True,
+                context_length=4096,
+                cache_salt=workload.engine.engine == "vllm",
+            ),
         )
         request = pb.ReportStatusRequest(session_id=self._session, statuses=[status])
         await self._stub.ReportStatus(request, metadata=self._metadata)

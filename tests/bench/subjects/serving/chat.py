@@ -2,7 +2,8 @@
 
 The gateway runs alone on one core, with the key, the limits and the usage on; users, rbac,
 inference, usage and Postgres, the engine and the load share the others. Its cost is the
-processor time that the kernel counts for its process, by requests or chunks. Beside it, one
+processor time that the kernel counts for its process, by requests or chunks. Then the same for an
+engine of kind `vllm`, whose requests are checked, salted and given a priority. Beside them, one
 after the other on the same core: a bare proxy on aiohttp, and LiteLLM's.
 """
 
@@ -23,6 +24,7 @@ from tests.bench.plant import NO_AGENT, Plant, script, split_gateway
 from tests.bench.programs import null_engine
 from tests.bench.stub_agent import StubAgent, joined
 from tests.support.processes.windlass import free_port
+from tests.support.waiting import wait_until
 
 from windlass.api.clusters.v1 import clusters_pb2
 
@@ -55,10 +57,10 @@ async def measure(options: Options) -> list[Figure]:
             machine.pin(engine_pid, others)
             engine = f"http://127.0.0.1:{engine_port}"
             async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
-                ours, floor, theirs = await _all(plant, engine, core, others, options)
+                found = await _all(plant, engine, core, others, options)
     finally:
         os.sched_setaffinity(0, core | others)
-    return _figures(ours, floor, theirs)
+    return _figures(*found)
 
 
 Both = tuple[Cost, Cost]
@@ -66,7 +68,7 @@ Both = tuple[Cost, Cost]
 
 async def _all(
     plant: Plant, engine: str, core: set[int], others: set[int], options: Options
-) -> tuple[Both, Both, Both | None]:
+) -> tuple[Both, Both, Both, Both | None]:
     machine.pin(plant.pid("services"), others)
     machine.pin(plant.pid("gateway"), core)
     model = plant.import_model()
@@ -78,6 +80,8 @@ async def _all(
     key = plant.windlass.owner_key
     async with joined(plant, serve):
         ours = await _both(plant.windlass.port, plant.pid("gateway"), model, key, options)
+        await asyncio.to_thread(_serve_with_vllm, plant, model)
+        salted = await _both(plant.windlass.port, plant.pid("gateway"), model, key, options)
     # Idle, but what it does in the background must not fall on the next ones.
     machine.pin(plant.pid("gateway"), others)
     port = free_port()
@@ -85,7 +89,16 @@ async def _all(
         machine.pin(pid, core)
         floor = await _both(port, pid, model, key, options)
     theirs = await _litellm(engine, core, model, plant.folder, options)
-    return ours, floor, theirs
+    return ours, salted, floor, theirs
+
+
+def _serve_with_vllm(plant: Plant, model: str) -> None:
+    """Has the model answered by a vLLM of the agent's, and waits until it is."""
+    with plant.windlass.http() as http:
+        body = {"engine": "vllm", "min_replicas": 1}
+        http.put(f"/v1/servings/{model}", json=body).raise_for_status()
+        path = f"/v1/servings/{model}"
+        wait_until(lambda: http.get(path).json()["ready_replicas"] == 1)
 
 
 async def _litellm(
@@ -141,7 +154,7 @@ def _median(costs: list[Cost]) -> Cost:
     return Cost(middle(lambda cost: cost.rate), middle(lambda cost: cost.cpu_us))
 
 
-def _figures(ours: Both, floor: Both, theirs: Both | None) -> list[Figure]:
+def _figures(ours: Both, salted: Both, floor: Both, theirs: Both | None) -> list[Figure]:
     (whole, stream), (least, least_stream) = ours, floor
     proxy = "bare aiohttp proxy"
     found = [
@@ -149,17 +162,22 @@ def _figures(ours: Both, floor: Both, theirs: Both | None) -> list[Figure]:
         at_most("chat_cpu", whole.cpu_us, "µs/request", 120).beside(proxy, least.cpu_us),
         at_most("stream_cpu", stream.cpu_us, "µs/chunk", 30).beside(proxy, least_stream.cpu_us),
         plain("stream_chunks", stream.rate, "1/s").beside(proxy, least_stream.rate),
+        plain("salted_chat_cpu", salted[0].cpu_us, "µs/request").beside("builtin", whole.cpu_us),
+        plain("salted_stream_cpu", salted[1].cpu_us, "µs/chunk").beside("builtin", stream.cpu_us),
     ]
     if theirs is not None:
         name = litellm_env.REQUIREMENTS[0]
-        times = whole.rate / theirs[0].rate
+        rate = theirs[0].rate
         found += [
             replace(
-                at_least("chat_requests_to_litellm", times, "x", 50),
+                at_least(f"{subject}_requests_to_litellm", cost.rate / rate, "x", 50),
                 peer=name,
-                peer_value=theirs[0].rate,
-                ratio=times,
-            ),
+                peer_value=rate,
+                ratio=cost.rate / rate,
+            )
+            for subject, cost in (("chat", whole), ("salted_chat", salted[0]))
+        ]
+        found += [
             plain("chat_cpu_to_litellm", whole.cpu_us, "µs/request").beside(name, theirs[0].cpu_us),
             plain("stream_cpu_to_litellm", stream.cpu_us, "µs/chunk").beside(
                 name, theirs[1].cpu_us
