@@ -9,6 +9,7 @@ from windlass.inference_api.parameters import (
     VLLM_REFUSED,
     WITHOUT_EFFECT,
 )
+from windlass.inference_api.schemas import COUNTED_PROPERTIES, DEPTH, LIST_LENGTH, MOST, WORK
 from windlass.inference_api.vllm import CHAT, DOCUMENT_BYTES, SAMPLING
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "parameters.md"
@@ -33,6 +34,15 @@ In place of those that begin with `guided_` there is `structured_outputs`.
 `chat_template_kwargs` and `structured_outputs` have at most {DOCUMENT_BYTES // 1024} KiB each,
 and a part of a message has no other fields than its text. Embeddings take
 `truncate_prompt_tokens`. A model of another kind of engine takes what the built-in engine takes.
+
+An engine converts schemas while all its requests wait, so those of a request (`response_format`,
+`tools`, `structured_outputs.json`) are bounded together: objects, keys and values of lists count
+1 each, bounds of numbers and of items, formats and patterns more, and the sum is at most {WORK}.
+Lists have at most {LIST_LENGTH} values, lengths and counts are at most {MOST}, objects and lists
+nest {DEPTH} deep, `minProperties` and `maxProperties` are for at most {COUNTED_PROPERTIES}
+properties, and there are no `patternProperties`.
+`allowed_token_ids` goes with neither a schema nor tools. `prompt_logprobs` is refused, and so is
+`echo` with `logprobs`.
 
 """
 

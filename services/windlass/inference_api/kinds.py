@@ -1,4 +1,4 @@
-"""Checks of bodies by the gateway, by the kind of the engine that gets them."""
+"""Checks of bodies, and habits of answers, by the kind of the engine that gets them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,16 @@ from windlass.inference_api import requests, vllm
 
 @dataclass(frozen=True, slots=True)
 class BodyCheck:
-    """The check of the bodies for engines of one kind."""
+    """The check of the bodies for engines of one kind, and what else they need."""
 
     # Takes the route and the body; raises ApiError.
     refuse: Callable[[str, bytes], None]
     # The engine makes the same check: ours only saves a start in vain.
     repeated: bool
+    # It gets a salt, whatever its agent says that it can do.
+    salted: bool = False
+    # Usage in a chunk is of the chunk's own answer, not of all of the request.
+    counts_each_choice: bool = False
 
 
 def body_check(kind: str) -> BodyCheck:
@@ -25,5 +29,5 @@ def body_check(kind: str) -> BodyCheck:
 _STRICT = BodyCheck(partial(requests.check, strict=True), repeated=False)
 _KINDS = {
     "builtin": BodyCheck(requests.check, repeated=True),
-    "vllm": BodyCheck(vllm.check, repeated=False),
+    "vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),
 }

@@ -47,10 +47,17 @@ def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
     }
     if calls := message.get("tool_calls"):
         plain["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    for key in _PASSED:
-        if message.get(key) is not None:
-            plain[key] = message[key]
+    plain |= _texts(message, _PASSED, where)
     return plain
+
+
+def _texts(fields: dict[str, Any], names: tuple[str, ...], where: str) -> dict[str, str]:
+    """Returns those of the fields that are there; raises ApiError for one that is no text."""
+    found = {name: fields[name] for name in names if fields.get(name) is not None}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise bad_value(f"{name} must be a string", f"{where}.{name}")
+    return found
 
 
 def _check_key(key: str, value: Any, where: str) -> None:
@@ -89,6 +96,7 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_value("a call needs function.name", f"{where}.function.name")
+    _texts(call, ("id", "type"), where)
     arguments = function.get("arguments")
     try:
         if isinstance(arguments, str):

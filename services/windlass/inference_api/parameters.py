@@ -39,12 +39,12 @@ REFUSED: dict[str, str] = {
     "chat_template": "the chat template of the model is always used",
     "continue_final_message": "continuing the last message is not supported",
 }
-# The same for engines of the kind `vllm`, which take two of these.
+# The same for engines of the kind `vllm`, which take two of these, and lack one that is theirs.
 VLLM_REFUSED: dict[str, str] = {
     name: "use structured_outputs instead" if name.startswith("guided_") else why
     for name, why in REFUSED.items()
     if name not in ("structured_outputs", "continue_final_message")
-}
+} | {"prompt_logprobs": "log-probabilities of a prompt are not supported by this model's engine"}
 
 # The same of a message.
 MESSAGES_WITHOUT_EFFECT: dict[str, str] = {
@@ -59,7 +59,9 @@ MESSAGES_REFUSED: dict[str, str] = {
 def refusal(request: Struct, refused: Mapping[str, str] = REFUSED) -> tuple[str, str] | None:
     """The first parameter that cannot be honoured, and why; None where all can."""
     for name, why in refused.items():
-        if getattr(request, name, None) not in (None, False, [], {}, ""):
+        value = getattr(request, name, None)
+        # Zero is a value: so many log-probabilities, or so many of another thing.
+        if value is not None and value is not False and value not in ([], {}, ""):
             return name, why
     if getattr(request, "store", None):
         return "store", "completions are not stored"

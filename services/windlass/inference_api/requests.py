@@ -29,6 +29,9 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=0)]
+# Engines hold these in 32 bits.
+TopK = Annotated[int, Meta(ge=-1, lt=2**31)]
+MinTokens = Annotated[int, Meta(ge=0, lt=2**31)]
 Input = str | list[str | int | list[int]]
 """A text, several, the token ids of one, or those of several; no mixture."""
 
@@ -68,13 +71,13 @@ class Generation(Struct, kw_only=True, forbid_unknown_fields=True):
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     temperature: Temperature | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: TopK | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
-    min_tokens: Count = 0
+    min_tokens: MinTokens = 0
     ignore_eos: bool = False
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -4,13 +4,14 @@ vLLM takes any field. Some steer the engine or read what belongs to others, and 
 not know it leaves out in silence; so all that is not here is refused by name.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
 from windlass.inference_api.errors import bad_value, not_served, unsupported
-from windlass.inference_api.formats import TextFormat
+from windlass.inference_api.formats import JsonSchemaFormat, ResponseFormat, TextFormat
 from windlass.inference_api.messages import check_parts, conversation
 from windlass.inference_api.parameters import VLLM_REFUSED
 from windlass.inference_api.requests import (
@@ -27,6 +28,7 @@ from windlass.inference_api.requests import (
     check_completion,
     parse,
 )
+from windlass.inference_api.schemas import check_schemas, read_schema
 from windlass.inference_api.tools import AllowedTools, wanted
 
 # Of a grammar, a schema, a tool or a template's values.
@@ -80,19 +82,15 @@ SAMPLING: dict[str, tuple[Any, str]] = {
         "Tokens of the prompt that are kept; -1: those that fit.",
     ),
     "return_token_ids": (bool, "Whether token ids come beside the text."),
-    "prompt_logprobs": (
-        Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)],
-        f"Log-probabilities for each token of the prompt, with at most {MAX_LOGPROBS} "
-        "alternatives; not with `stream`.",
-    ),
     "structured_outputs": (
         StructuredOutputs,
         "One of `json`, `regex`, `choice`, `grammar` and `json_object`; at most 64 KiB.",
     ),
     "thinking_token_budget": (Truncation, "Tokens of reasoning; -1: no bound."),
 }
+# On no list, but refused with a reason: vLLM's own type, so that nothing else slips through.
+_NAMED = {"prompt_logprobs": (int, "")}
 CHAT: dict[str, tuple[Any, str]] = {
-    "include_reasoning": (bool, "Whether the answer shows the reasoning."),
     "reasoning_effort": (
         Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"],
         "Read by the chat template, where it has such a control.",
@@ -110,17 +108,18 @@ def _with(base: type[Struct], extra: dict[str, tuple[Any, str]]) -> type[Struct]
     )
 
 
-VllmChatRequest = cast("type[ChatRequest]", _with(ChatRequest, SAMPLING | CHAT))
-VllmCompletionRequest = cast("type[CompletionRequest]", _with(CompletionRequest, SAMPLING))
+VllmChatRequest = cast("type[ChatRequest]", _with(ChatRequest, _NAMED | SAMPLING | CHAT))
+VllmCompletionRequest = cast("type[CompletionRequest]", _with(CompletionRequest, _NAMED | SAMPLING))
 VllmEmbeddingRequest = cast("type[EmbeddingRequest]", _with(EmbeddingRequest, EMBEDDING))
 
-# Arguments of transformers' `apply_chat_template`, to which vLLM hands these values.
+# Arguments of what vLLM hands these values to: its own rendering, transformers' and Jinja's.
 _TEMPLATE_ARGUMENTS = frozenset(
     {
-        "conversation", "tools", "documents", "chat_template", "add_generation_prompt",
-        "continue_final_message", "tokenize", "sanitize_control_tokens", "padding", "truncation",
-        "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask",
-        "tokenizer_kwargs",
+        "self", "kwargs", "model_config", "tokenizer", "messages", "conversation", "conversations",
+        "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
+        "tokenize", "sanitize_control_tokens", "padding", "truncation", "max_length",
+        "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs",
+        "processor_kwargs", "load_audio_from_video",
     }
 )  # fmt: skip
 
@@ -149,34 +148,58 @@ def _check_chat(request: ChatRequest) -> None:
     wanted(request.tools, request.tool_choice)
     if isinstance(request.tool_choice, AllowedTools):
         raise unsupported("tool_choice", "allowed_tools is not supported by this model's engine")
-    for index, tool in enumerate(request.tools or ()):
+    tools = request.tools or []
+    for index, tool in enumerate(tools):
         _bounded(tool, f"tools[{index}]")
     if taken := _TEMPLATE_ARGUMENTS & (request.chat_template_kwargs or {}).keys():
         raise bad_value(f"{', '.join(sorted(taken))} cannot be set here", "chat_template_kwargs")
     _bounded(request.chat_template_kwargs, "chat_template_kwargs")
-    _check_generation(request)
+    schemas = [
+        (f"tools[{index}].function.parameters", tool.function.parameters or {})
+        for index, tool in enumerate(tools)
+    ]
+    _check_generation(request, schemas)
 
 
 def _check_completion(request: CompletionRequest) -> None:
     check_completion(request, VLLM_REFUSED)
     if _count(request.prompt, "prompt", most=MAX_CHOICES) * request.choices() > MAX_CHOICES:
         raise bad_value(f"must ask for at most {MAX_CHOICES} answers, `n` of each prompt", "prompt")
+    if request.echo and request.logprobs is not None:
+        raise unsupported("echo", f"{VLLM_REFUSED['prompt_logprobs']}; leave logprobs out")
     _check_generation(request)
 
 
-def _check_generation(request: ChatRequest | CompletionRequest) -> None:
+def _check_generation(request: Any, schemas: Sequence[tuple[str, object]] = ()) -> None:
+    """Checks what chats and completions share, and all schemas, with `schemas` of the tools."""
     biases(request.logit_bias)
-    _bounded(request.response_format, "response_format")
-    held: StructuredOutputs | None = request.structured_outputs
-    if held is None:
-        return
+    form, held = request.response_format, request.structured_outputs
+    _bounded(form, "response_format")
+    if held is not None:
+        _check_held(held, form)
+    if request.allowed_token_ids and (schemas or held or form not in (None, TextFormat())):
+        why = "allowed_token_ids cannot be set with tools or a form of the answer"
+        raise bad_value(why, "allowed_token_ids")
+    check_schemas([*schemas, *_schemas(form, held)])
+
+
+def _schemas(
+    form: ResponseFormat | None, held: StructuredOutputs | None
+) -> Iterator[tuple[str, object]]:
+    if isinstance(form, JsonSchemaFormat):
+        yield "response_format", form.json_schema.schema
+    if held is not None and held.json is not None:
+        yield "structured_outputs.json", read_schema(held.json, "structured_outputs.json")
+
+
+def _check_held(held: StructuredOutputs, form: ResponseFormat | None) -> None:
     rules = [held.json, held.regex, held.choice, held.grammar, held.json_object]
     if sum(rule is not None for rule in rules) != 1 or held.json_object is False:
         raise bad_value(
             "structured_outputs needs exactly one of json, regex, choice, grammar and json_object",
             "structured_outputs",
         )
-    if request.response_format not in (None, TextFormat()):
+    if form not in (None, TextFormat()):
         raise bad_value(
             "structured_outputs and response_format cannot both be set.", "structured_outputs"
         )

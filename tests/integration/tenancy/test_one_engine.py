@@ -1,5 +1,6 @@
 """Requests for engines of the kind `vllm`: checked, salted by organization, and counted."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,50 @@ async def test_the_builtin_engine_gets_no_salt(front: Front, engine: Engine) -> 
     front.board.pin("plain", engine.address)
     await front.openai().chat.completions.create(model="plain", messages=HI)
     assert engine.requests == [{"model": "plain", "messages": HI}]
+
+
+async def test_an_agent_that_denies_salts_gets_them_all_the_same(
+    front: Front, engine: Engine
+) -> None:
+    front.board.pin("denied", engine.address, engine="vllm", cache_salt=False)
+    await front.openai().chat.completions.create(model="denied", messages=HI)
+    (asked,) = engine.requests
+    assert len(asked["cache_salt"]) == 64
+    assert asked["priority"] == 0
+
+
+async def test_a_stream_of_several_answers_that_breaks_off_is_charged_for_all(
+    front: Front, engine: Engine
+) -> None:
+    async def breaks(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = await stand.begin(request)
+        for number in range(1, 4):
+            for index in range(body["n"]):
+                chunk = stand.chunk("a word", usage=stand.usage(5, number))
+                chunk["choices"][0]["index"] = index
+                await response.write(stand.sse(chunk))
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    engine.handler = breaks
+    create = front.openai().chat.completions.create
+    stream = await create(model="toy", messages=HI, stream=True, n=4)
+    with pytest.raises(openai.APIError):
+        [chunk async for chunk in stream]
+    async with front.http() as http:
+
+        async def counted() -> tuple[int, int]:
+            query = {"start_time": int(time.time()) - 3600, "limit": 31}
+            page = (await http.get("/v1/usage", params=query)).json()
+            found = [result for bucket in page["data"] for result in bucket["results"]]
+            return (
+                sum(one["input_tokens"] for one in found),
+                sum(one["output_tokens"] for one in found),
+            )
+
+        # The fixture's request, and ours.
+        await until(counted, holds=lambda tokens: tokens == (7 + 5, 3 + 4 * 3))
 
 
 async def test_embeddings_of_an_engine_without_them_are_refused_at_once(

@@ -32,6 +32,21 @@ def test_a_validation_error_is_a_sentence_with_the_field(
 
 
 @pytest.mark.parametrize(
+    ("place", "field"),
+    [
+        ("body.messages.0.ChatCompletionDeveloperMessageParam.content", "messages.0.content"),
+        ("messages.0.ChatCompletionAssistantMessageParam.tool_calls.0.id",
+         "messages.0.tool_calls.0.id"),
+        ("body.prompt.list[list[int]].0", "prompt.0"),
+        ("tools.0.function-wrap[Tool.check()].name", "tools.0.name"),
+    ],
+)  # fmt: skip
+def test_a_field_is_named_without_the_librarys_classes(place: str, field: str) -> None:
+    error = refused(400, LISTED.format(msg="'Field required'"), param=place)
+    assert (error.param, error.message) == (field, f"Invalid value for '{field}': field required.")
+
+
+@pytest.mark.parametrize(
     ("said", "message"),
     [
         ("top_p must be in (0, 1], got 2.0. (parameter=top_p, value=2.0)",
@@ -99,6 +114,8 @@ def test_an_error_within_a_stream_is_converted_unless_it_is_ours() -> None:
     assert shown["code"] == "engine_error"
     ours = orjson.dumps({"error": {"message": "Too complex.", "code": "invalid_json_schema"}})
     assert stream_error(ours) == ours
+    for other in ({"object": "error", "message": "KeyError: 7"}, {"error": "KeyError: 7"}, [7]):
+        assert b"KeyError" not in stream_error(orjson.dumps(other))
 
 
 def refused(status: int, message: str, **fields: Any) -> Any:

@@ -118,6 +118,14 @@ def test_a_body_that_passed_for_one_kind_is_checked_for_another() -> None:
         judge("another", runs=True)
 
 
+def test_a_judge_knows_the_kind_that_answers() -> None:
+    judge = BodyJudge(CHATS, b'{"model":"m","messages":[{"role":"user","content":"x"}]}')
+    assert not judge.check.salted
+    for kind, salted in (("builtin", False), ("vllm", True), ("builtin", False), ("vllm", True)):
+        judge(kind, runs=True)
+        assert judge.check.salted is salted
+
+
 def test_only_engines_with_the_route_are_offered() -> None:
     plain = EngineEndpoint("a", "a", frozenset())
     embeds = EngineEndpoint("b", "b", frozenset({"/tokenize"}), embeddings=True)

@@ -245,6 +245,40 @@ def test_an_error_within_a_stream_is_a_sentence() -> None:
     assert events.feed(said) == said
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data:{"error":{"message":"KeyError /srv","code":500}}',
+        b'data: {"error":{"message":"KeyError /srv","code":500}}',
+        b'data: { "error" : "KeyError /srv"}',
+        b'data: {"object":"error","message":"KeyError /srv","code":500}',
+        b'data: {"message":"KeyError /srv","object": "error"}',
+        b'event: error\ndata: {"error":{"message":"KeyError /srv","code":500}}',
+        b'event:error\ndata: {"message":"KeyError /srv","code":500}',
+        b"event: error\ndata: KeyError /srv",
+        b'data: {"error":\ndata: {"message":"KeyError /srv","code":500}}',
+    ],
+)
+@pytest.mark.parametrize("step", [5, 10_000])
+def test_an_error_is_recognized_in_every_form(event: bytes, step: int) -> None:
+    data = event + b"\n\n"
+    events = UsageFilter(Show.LAST)
+    shown = b"".join(events.feed(data[at : at + step]) for at in range(0, len(data), step))
+    (error,) = decode(shown)
+    assert "KeyError" not in error["error"]["message"]
+    assert error["error"]["code"] == "engine_error"
+
+
+def test_words_of_an_answer_are_no_error() -> None:
+    for data in (
+        b'data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"error"}}]}}]}\n\n',
+        b'data: {"id":"a","choices":[{"delta":{"content":"event: error\\n"}}]}\n\n',
+        b"event: errors\ndata: {}\n\n",
+        b'data: "error"\n\n',
+    ):
+        assert UsageFilter(Show.LAST).feed(data) == data
+
+
 def test_other_events_pass_untouched() -> None:
     data = b': beat\n\nevent: x\ndata: {"usage": "no chunk"}\n\ndata: not json "usage"\n\n'
     events = UsageFilter(Show.NOTHING)

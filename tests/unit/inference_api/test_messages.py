@@ -57,3 +57,18 @@ def test_arguments_of_a_call_that_are_no_object_are_refused(arguments: str) -> N
     with pytest.raises(ApiError) as refused:
         conversation([{"role": "assistant", "content": None, "tool_calls": [call]}])
     assert refused.value.param == "messages[0].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize("name", ["name", "tool_call_id", "reasoning", "reasoning_content"])
+def test_what_a_template_reads_is_text(name: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        conversation([{"role": "assistant", "content": "x", name: {"a": [1]}}])
+    assert (refused.value.param, refused.value.code) == (f"messages[0].{name}", "invalid_value")
+
+
+@pytest.mark.parametrize("name", ["id", "type"])
+def test_a_calls_id_and_type_are_text(name: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}, name: 7}
+    with pytest.raises(ApiError) as refused:
+        conversation([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert refused.value.param == f"messages[0].tool_calls[0].{name}"

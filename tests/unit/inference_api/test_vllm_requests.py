@@ -41,6 +41,7 @@ STEERING: dict[str, Any] = {
     "return_prompt_text": True,
     "return_token_offsets": True,
     "data_parallel_rank": 1,
+    "include_reasoning": False,
     "temprature": 1,
 }
 TAKEN: dict[str, Any] = {
@@ -55,12 +56,10 @@ TAKEN: dict[str, Any] = {
     "spaces_between_special_tokens": False,
     "truncate_prompt_tokens": -1,
     "return_token_ids": True,
-    "prompt_logprobs": 20,
     "structured_outputs": {"regex": "a|b"},
     "thinking_token_budget": 100,
 }
 TAKEN_CHAT: dict[str, Any] = {
-    "include_reasoning": False,
     "reasoning_effort": "xhigh",
     "add_generation_prompt": False,
     "continue_final_message": True,
@@ -110,7 +109,14 @@ def test_what_is_on_the_list_passes() -> None:
         ({"n": 17}, "n"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": -1}, "top_logprobs"),
-        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"min_tokens": 2**31}, "min_tokens"),
+        ({"allowed_token_ids": [1], "structured_outputs": {"regex": "a"}}, "allowed_token_ids"),
+        (
+            {"allowed_token_ids": [1], "response_format": {"type": "json_object"}},
+            "allowed_token_ids",
+        ),
+        ({"structured_outputs": {"json": "[]"}}, "structured_outputs.json"),
         ({"stop_token_ids": [1] * 65}, "stop_token_ids"),
         ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
         ({"allowed_token_ids": []}, "allowed_token_ids"),
@@ -141,6 +147,10 @@ def test_what_is_on_the_list_passes() -> None:
         ({"chat_template": "{{ x }}"}, "chat_template"),
         ({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"padding": "max_length"}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"tokenizer": 1}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"model_config": 1}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"x": "x" * DOCUMENT_BYTES}}, "chat_template_kwargs"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
     ],
@@ -181,6 +191,61 @@ def test_a_forced_tool_is_one_or_all() -> None:
     assert getattr(refusal(tools=tools), "param", None) == "tools[0]"
 
 
+@pytest.mark.parametrize("path", [CHATS, COMPLETIONS])
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_log_probabilities_of_a_prompt_are_refused(path: str, count: int) -> None:
+    error = refusal(path, prompt_logprobs=count)
+    assert error is not None
+    assert (error.param, error.code) == ("prompt_logprobs", "unsupported_parameter")
+    assert refusal(path, prompt_logprobs=None) is None
+    assert refusal(path, prompt_logprobs=False) is not None
+
+
+@pytest.mark.parametrize("logprobs", [0, 5])
+def test_an_echo_has_no_log_probabilities(logprobs: int) -> None:
+    error = refusal(COMPLETIONS, echo=True, logprobs=logprobs)
+    assert error is not None
+    assert (error.param, error.code) == ("echo", "unsupported_parameter")
+    assert refusal(COMPLETIONS, echo=True) is None
+    assert refusal(COMPLETIONS, logprobs=logprobs) is None
+
+
+HEAVY = {"properties": {f"p{at}": {} for at in range(300)}, "minProperties": 150}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (
+            {"response_format": {"type": "json_schema",
+                                 "json_schema": {"name": "x", "schema": HEAVY}}},
+            "response_format",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": HEAVY}}]},
+            "tools[0].function.parameters",
+        ),
+        ({"structured_outputs": {"json": HEAVY}}, "structured_outputs.json"),
+        (
+            {"structured_outputs": {"json": msgspec.json.encode(HEAVY).decode()}},
+            "structured_outputs.json",
+        ),
+    ],
+)  # fmt: skip
+def test_every_schema_of_a_request_is_bounded(fields: dict[str, Any], param: str) -> None:
+    error = refusal(**fields)
+    assert error is not None
+    assert (error.param, error.code) == (param, "invalid_json_schema")
+
+
+def test_tools_without_parameters_pass_and_go_with_no_list_of_tokens() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert refusal(tools=tools) is None
+    error = refusal(tools=tools, allowed_token_ids=[1])
+    assert error is not None
+    assert error.param == "allowed_token_ids"
+
+
 @pytest.mark.parametrize(
     ("prompt", "n", "fits"),
     [
@@ -219,6 +284,21 @@ def test_only_the_builtin_engine_checks_by_itself() -> None:
     assert [body_check(kind).repeated for kind in ("builtin", "vllm", "another", "")] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+def test_only_vllm_is_salted_and_counts_each_answer() -> None:
+    for kind in ("builtin", "vllm", "another", ""):
+        check = body_check(kind)
+        assert (check.salted, check.counts_each_choice) == (kind == "vllm", kind == "vllm")
+
+
+@pytest.mark.parametrize("kind", ["builtin", "vllm", "another"])
+def test_numbers_that_engines_hold_in_32_bits_are_bounded(kind: str) -> None:
+    for name in ("top_k", "min_tokens"):
+        assert refusal(kind=kind, **{name: 2**31 - 1}) is None
+        error = refusal(kind=kind, **{name: 10**30})
+        assert error is not None
+        assert error.param == name
 
 
 def test_the_reasoning_of_an_answer_may_be_sent_back() -> None:

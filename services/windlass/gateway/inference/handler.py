@@ -56,16 +56,18 @@ class Offer(NamedTuple):
 class BodyJudge:
     """Refuses a body that engines of a kind must not get; checks it once for each kind."""
 
-    __slots__ = ("_passed", "_path", "body")
+    __slots__ = ("_passed", "_path", "body", "check")
 
     def __init__(self, path: str, body: bytes):
         self._path = path
         self._passed = ""
         self.body = body
+        # Of the kind that was asked for last.
+        self.check = body_check("")
 
     def __call__(self, kind: str, *, runs: bool) -> None:
         """Raises HttpError for what engines of the kind must not get."""
-        check = body_check(kind)
+        check = self.check = body_check(kind)
         if kind == self._passed or (runs and check.repeated):
             return
         try:
@@ -141,7 +143,9 @@ class InferenceHandler:
                 try:
                     usage = show is not Show.ALL
                     response, pool = await self._open(exchange, head, judge, offer, usage)
-                    await self._relay(exchange, response, pool, meter, disconnect, show, headers)
+                    choices = head.choices if judge.check.counts_each_choice else 0
+                    events = UsageFilter(show, choices=choices)
+                    await self._relay(exchange, response, pool, meter, disconnect, events, headers)
                 finally:
                     self._finder.end(exchange.caller, head.model)
             except HttpError as error:
@@ -185,7 +189,7 @@ class InferenceHandler:
         """An engine's answer; waits for another engine when those that are known are gone."""
         deadline = time.monotonic() + self._finder.hold_seconds
         while True:
-            salted = offer.able[0].cache_salt
+            salted = judge.check.salted or offer.able[0].cache_salt
             salt = self._salts.of(exchange.caller.organization_id) if salted else ""
             body = for_engine(judge.body, head, usage=usage, salt=salt)
             path, request_id = exchange.path, exchange.request_id
@@ -206,7 +210,7 @@ class InferenceHandler:
         pool: EngineConnectionPool,
         meter: UsageMeter,
         disconnect: DisconnectWatch,
-        show: Show,
+        events: UsageFilter,
         headers: Headers,
     ) -> None:
         try:
@@ -215,7 +219,7 @@ class InferenceHandler:
             kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
             if kind.startswith("text/event-stream") or exchange.status:
-                await _stream(exchange, response, meter, disconnect, show, headers)
+                await _stream(exchange, response, meter, disconnect, events, headers)
             else:
                 await _whole(exchange, response, meter, disconnect, headers)
         finally:
@@ -266,10 +270,10 @@ async def _stream(
     response: EngineConnection,
     meter: UsageMeter,
     disconnect: DisconnectWatch,
-    show: Show,
+    events: UsageFilter,
     headers: Headers,
 ) -> None:
-    events, send = UsageFilter(show), exchange.send
+    send = exchange.send
     meter.streams = True
     status = response.status
     if not exchange.status:

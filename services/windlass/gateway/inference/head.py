@@ -24,21 +24,37 @@ class Head(msgspec.Struct):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     n: Any = None
+    ignore_eos: Any = None
+    min_tokens: Any = None
+    allowed_token_ids: Any = None
+    logit_bias: Any = None
+    skip_special_tokens: Any = None
 
     def estimate(self, body_bytes: int) -> int:
         """Tokens that the request may use, for reservation."""
-        asked = self.max_completion_tokens or self.max_tokens
-        each = asked if isinstance(asked, int) and asked > 0 else ASSUMED_TOKENS
-        choices = self.n if isinstance(self.n, int) and 0 < self.n <= 128 else 1
+        choices = self.choices if self.choices <= 128 else 1
+        each = self._asked or ASSUMED_TOKENS
         return int(body_bytes // BYTES_PER_TOKEN + each * choices)
+
+    @property
+    def choices(self) -> int:
+        """The number of answers to each prompt."""
+        return _positive(self.n) or 1
 
     @property
     def most_tokens(self) -> int | None:
         """Tokens that the answer may have, all its choices together; None for no bound."""
-        asked = self.max_completion_tokens or self.max_tokens
-        if not isinstance(asked, int) or asked <= 0:
-            return None
-        return asked * max(self.n, 1) if isinstance(self.n, int) else asked
+        return self._asked * self.choices if self._asked else None
+
+    @property
+    def hides_tokens(self) -> bool:
+        """True if the answer may have tokens without text, such as marks of its end."""
+        steering = (self.ignore_eos, self.min_tokens, self.allowed_token_ids, self.logit_bias)
+        return any(steering) or self.skip_special_tokens is not None
+
+    @property
+    def _asked(self) -> int:
+        return _positive(self.max_completion_tokens) or _positive(self.max_tokens)
 
     @property
     def wants_usage(self) -> bool:
@@ -50,6 +66,13 @@ class Head(msgspec.Struct):
         """True if the client asked for usage in every chunk, as vLLM offers."""
         options = self.stream_options or {}
         return self.wants_usage and options.get("continuous_usage_stats") is True
+
+
+def _positive(value: object) -> int:
+    """A number of things, also where it is written `16.0`; 0 for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 _head = msgspec.json.Decoder(Head)

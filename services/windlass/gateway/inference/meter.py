@@ -10,11 +10,15 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import Head
 from windlass.gateway.inference.sse import TokenUsage
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
+from windlass.inference_api.requests import MAX_CHOICES
 from windlass.metrics import gateway as metrics
 
 CLIENT_LEFT = 499
 # Of system prompts and marks that a model's own chat template writes.
 TEMPLATE_TOKENS = 1024
+# Of a chat that sets no bound: as long as the context of most models.
+CONTEXT_TOKENS = 128 * 1024
+COMPLETION_TOKENS = 16
 CHAT = usage_pb2.USAGE_KIND_CHAT
 _GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, usage_pb2.USAGE_KIND_UNSPECIFIED)
 _IDLE, _OPEN, _WRITTEN = range(3)
@@ -27,22 +31,35 @@ class UsageBounds:
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
     as every byte of an answer is in the answer. Beside it there is what a chat template adds
     (`TEMPLATE_TOKENS`), and the bound that a chat sets itself (`max_tokens` of `n` answers).
+    Where a request may ask for tokens without text, there is what it asks for alone.
     """
 
     kind: int
     prompt: int
     # None: the answer's bytes alone.
     completion: int | None
+    by_bytes: bool = True
 
     @classmethod
     def of(cls, kind: int, head: Head, body: bytes) -> "UsageBounds":
         """Bounds of a request as it was received."""
-        completion = head.most_tokens if kind == CHAT else None if kind in _GENERATING else 0
-        return cls(kind, len(body) + TEMPLATE_TOKENS, completion)
+        prompt = len(body) + TEMPLATE_TOKENS
+        if kind not in _GENERATING:
+            return cls(kind, prompt, 0)
+        if not head.hides_tokens:
+            return cls(kind, prompt, head.most_tokens if kind == CHAT else None)
+        if kind == CHAT:
+            most = head.most_tokens or CONTEXT_TOKENS * head.choices
+        else:
+            # `n` of each prompt, and `max_tokens` has a default.
+            most = (head.most_tokens or COMPLETION_TOKENS) * MAX_CHOICES
+        return cls(kind, prompt, most, by_bytes=False)
 
     def within(self, usage: TokenUsage, answer_bytes: int) -> TokenUsage:
         """Limits the usage that an engine reports to these bounds."""
-        most = answer_bytes if self.completion is None else min(answer_bytes, self.completion)
+        most = answer_bytes if self.completion is None else self.completion
+        if self.by_bytes:
+            most = min(most, answer_bytes)
         return TokenUsage(
             min(max(0, usage.prompt_tokens), self.prompt),
             min(max(0, usage.completion_tokens), most),

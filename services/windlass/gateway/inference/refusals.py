@@ -17,10 +17,14 @@ LOGGED_BYTES = 32 * 1024
 # Not implemented, and overloaded: said of the request, or to be tried again.
 _TOLD = (501, 503)
 _KINDS = {429: "rate_limit_error", 503: "service_unavailable_error"}
+# Of OpenAI's error object, as the built-in engine writes it.
+_OURS = {"message", "type", "param", "code"}
 # OpenAI's types; others are names of an engine's classes, such as `BadRequestError`.
 _KIND = re.compile(r"[a-z]+(_[a-z]+)*")
 # Where FastAPI found the field.
 _PLACE = re.compile(r"^(body|query|path)\.")
+# What Pydantic puts between fields: classes of a union and its own types, as in `list[Tool]`.
+_CLASS = re.compile(r"\.(?:[A-Z]\w*|[\w-]+(?=\[))(?:\[.*?\]+)?(?=\.|$)")
 # What vLLM calls a prompt that it has read; no field of a request.
 _INNER = ("input_text", "input_tokens")
 _TOO_LONG = "maximum context length"
@@ -69,10 +73,13 @@ def engine_error(status: int, body: bytes) -> HttpError:
 
 
 def stream_error(event: bytes) -> bytes:
-    """The error that ends a stream, for the client; one with a code of ours as it is."""
-    code = _fields(event).get("code")
+    """The error that ends a stream, for the client; one of our form, with our code, as it is."""
+    fields = _fields(event)
+    code = fields.get("code")
     if not isinstance(code, int):
-        return event
+        if isinstance(code, str) or fields.keys() == _OURS:
+            return event
+        code = 500
     return engine_error(code if 400 <= code < 600 else 500, event).body()
 
 
@@ -122,7 +129,7 @@ def _of_field(param: str | None, said: str) -> tuple[str | None, str]:
 
 
 def _field(param: str | None) -> str | None:
-    param = _PLACE.sub("", param or "")
+    param = _CLASS.sub("", _PLACE.sub("", param or ""))
     return param if param not in ("", "body", *_INNER) else None
 
 

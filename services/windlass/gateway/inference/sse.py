@@ -6,16 +6,20 @@ from enum import Enum
 import msgspec
 
 from windlass.gateway.inference.refusals import stream_error
+from windlass.inference_api.requests import MAX_CHOICES
 
 _USAGE = b'"usage"'
 # No text of an answer has it: quotes within a string are escaped.
 _ERROR = b'"error"'
-_FAILED = b'data: {"error"'
+_NAMED = b"event:"
+# How a chunk of an answer begins; what begins otherwise may be an error.
+_CHUNK = b'data: {"id":'
 _FLAT = b',"usage":{'
 # The value of a last key and the end of the object that holds it. Braces close
 # exactly that object, so the key is the chunk's own and not one further inside.
 _LAST_KEY = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|null)\s*\}\s*')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_EVENT_ERROR = re.compile(rb"^event: ?error *$", re.MULTILINE)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -40,8 +44,18 @@ class _Whole(msgspec.Struct):
     usage: _Reported | None = None
 
 
+class _Choice(msgspec.Struct):
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    usage: _Reported
+    choices: list[_Choice] = []
+
+
 _usage = msgspec.json.Decoder(_Reported)
 _whole = msgspec.json.Decoder(_Whole)
+_chunk = msgspec.json.Decoder(_Chunk)
 
 
 def _at_flat_usage(data: bytes) -> int:
@@ -56,6 +70,25 @@ def _at_flat_usage(data: bytes) -> int:
     if at < 0 or data.count(b"{", at) != 1 or data.count(b"}", at) != 2:
         return -1
     return at if data.find(b'"choices":[{', 0, at) > 0 else -1
+
+
+def _data(event: bytes) -> bytes:
+    lines = event.split(b"\n")
+    return b"\n".join([line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")])
+
+
+def _failure(event: bytes) -> bytes:
+    """The data of an event that is an error in any of the forms that engines use, or nothing."""
+    named = _EVENT_ERROR.search(event) is not None
+    if not named and _ERROR not in event:
+        return b""
+    data = _data(event).replace(b"\n", b" ")
+    try:
+        fields = _fields.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data if named else b""
+    failed = named or "error" in fields or fields.get("object") == msgspec.Raw(_ERROR)
+    return data if failed else b""
 
 
 def usage_of(body: bytes) -> TokenUsage:
@@ -79,20 +112,28 @@ class UsageFilter:
     """Turns the engine's bytes into the client's, and remembers the last usage.
 
     Events pass in their own bytes, but for line ends, which become LF, and for
-    the usage that the client did not ask for.
+    the usage that the client did not ask for. With `choices`, the number of answers
+    to each prompt, usage in a chunk is that of the chunk's own answer alone.
     """
 
-    __slots__ = ("_carry", "_last", "_rest", "_show")
+    __slots__ = ("_carry", "_choices", "_each", "_last", "_rest", "_show")
 
-    def __init__(self, show: Show):
+    def __init__(self, show: Show, *, choices: int = 0):
         self._show = show
+        self._choices = choices
+        self._each: dict[int, TokenUsage] = {}
         self._rest = b""
         self._carry = b""
         self._last = b""
 
     @property
     def usage(self) -> TokenUsage:
-        """The counts of the last chunk that had some."""
+        """The counts of the last chunk that had some, or of all answers together."""
+        if self._each:
+            # Answers to one prompt report the same prompt.
+            prompts = {at // self._choices: one.prompt_tokens for at, one in self._each.items()}
+            completion = sum(one.completion_tokens for one in self._each.values())
+            return TokenUsage(sum(prompts.values()), completion)
         try:
             return _usage.decode(self._last).counts() if self._last else TokenUsage()
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -111,13 +152,13 @@ class UsageFilter:
             self._rest = data
             return b""
         self._rest = data[end + 2 :]
-        if _USAGE not in data and _ERROR not in data:
+        if _USAGE not in data and _ERROR not in data and _NAMED not in data:
             return data[: end + 2]
         return b"".join([self._event(event) for event in data[:end].split(b"\n\n")])
 
     def _flat(self, data: bytes, at: int) -> bytes:
         self._rest = b""
-        self._last = data[at + len(_FLAT) - 1 : -3]
+        self._count(data[at + len(_FLAT) - 1 : -3], data)
         if self._show is Show.ALL:
             return data
         return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
@@ -134,19 +175,30 @@ class UsageFilter:
             data = data[:-1]
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
+    def _count(self, usage: bytes, line: bytes) -> None:
+        """Remembers the usage of a chunk; that without an answer is of all of them."""
+        self._last = usage
+        if not self._choices:
+            return
+        try:
+            chunk = _chunk.decode(line[5:])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if not chunk.choices:
+            self._each.clear()
+        elif 0 <= (index := chunk.choices[0].index) < MAX_CHOICES:
+            self._each[index] = chunk.usage.counts()
+
     def _event(self, event: bytes) -> bytes:
-        if event.startswith(_FAILED):
-            return b"data: " + stream_error(event[6:]) + b"\n\n"
+        if not event.startswith(_CHUNK) and (failure := _failure(event)):
+            return b"data: " + stream_error(failure) + b"\n\n"
         if _USAGE not in event:
             return event + b"\n\n"
         if event.startswith(b"data:") and b"\n" not in event:
             shown = self._payload(event)
             return shown + b"\n\n" if shown is not None else b""
-        lines = event.split(b"\n")
-        others = [line for line in lines if not line.startswith(b"data:")]
-        data = b"\n".join(
-            [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-        )
+        others = [line for line in event.split(b"\n") if not line.startswith(b"data:")]
+        data = _data(event)
         shown = self._payload(b"data: " + data.replace(b"\n", b" "))
         return b"\n".join([*others, shown]) + b"\n\n" if shown is not None else b""
 
@@ -159,7 +211,7 @@ class UsageFilter:
             return self._parsed(line)
         if found[1] == b"null":
             return line if self._show is not Show.NOTHING else head[:-1] + b"}"
-        self._last = found[1]
+        self._count(found[1], line)
         if self._show is Show.ALL:
             return line
         if self._show is Show.LAST:
@@ -177,7 +229,7 @@ class UsageFilter:
             return line
         counted = usage != b"null"
         if counted:
-            self._last = usage
+            self._count(usage, line)
         choices = bytes(fields.get("choices", b"absent"))
         closing = counted and not choices.strip(b"[] \t")
         if self._show is Show.ALL or (self._show is Show.LAST and (closing or not counted)):
