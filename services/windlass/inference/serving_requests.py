@@ -245,6 +245,9 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         unready = [one for one in hindrances if one is not None]
         error, waits_for = unready[0] if unready else (serving.error, "")
         message = error or waits_for or "waiting for a place for the engine"
+    elif failed := [engine.error for engine in engines if engine.failed_at]:
+        # The old ones go on meanwhile.
+        message = f"a new engine could not be started: {failed[0]}"
     return pb.Serving(
         model=serving.model,
         min_replicas=serving.min_replicas,

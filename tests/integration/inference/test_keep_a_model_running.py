@@ -123,10 +123,16 @@ def test_other_arguments_cut_no_stream(server: Windlass) -> None:
         put(256)
         *_, last = stream
         assert last.usage.completion_tokens == 400
-        # Held until the new engine answers.
+
+        def replaced() -> bool:
+            client.completions.create(model="my-base", prompt="the quick", max_tokens=2)
+            return before.pid not in [one.pid for one in engines(server)]
+
+        # By a new one that came up beside it: no request fails or waits for a start.
+        wait_until(replaced, seconds=START_SECONDS)
+        (after,) = engines(server)
         with pytest.raises(openai.APIError, match="256"):
             list(client.completions.create(**asked))
-        (after,) = engines(server)
-        assert after.pid != before.pid
+        assert after.is_running()
         http.delete("/v1/servings/my-base").raise_for_status()
         wait_until(lambda: not engines(server))

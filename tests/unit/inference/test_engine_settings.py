@@ -7,7 +7,6 @@ from itertools import count
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments
 from windlass.inference.domain import (
-    DELETED,
     RUNNING,
     Engine,
     InferencePolicy,
@@ -84,32 +83,6 @@ def test_what_is_served_on_demand_starts_by_a_request_alone() -> None:
     assert not planned([ON_DEMAND]).ended
     (made,) = planned([ON_DEMAND], wanted="ft:tiny").creates
     assert (made.engine, made.adapters) == ("vllm", ("ft:tiny",))
-
-
-def test_other_arguments_replace_the_engine() -> None:
-    plan = planned([OWN], [RUNS])
-    ((_, ended),) = plan.updates
-    (made,) = plan.creates
-    assert (ended.desired, made.engine, made.replica) == (DELETED, "vllm", 0)
-    assert not planned([OWN], [replace(made, cluster_id="big")]).updates
-    changed = replace(OWN, arguments=EngineArguments(context_length=4096))
-    (again,) = planned([changed], [replace(made, cluster_id="big")]).creates
-    assert again.arguments.context_length == 4096
-
-
-def test_engines_are_replaced_one_after_the_other() -> None:
-    two = replace(OWN, min_replicas=2)
-    old = [RUNS, replace(RUNS, id="eng-2", replica=1)]
-    ((before, _),) = planned([two], old, answering=old[:1]).updates
-    assert before == old[1], "not the only one that answers"
-    plan = planned([two], old, answering=old)
-    ((before, _),) = plan.updates
-    (made,) = plan.creates
-    left = [one for one in old if one.id != before.id]
-    assert not planned([two], [made, *left], answering=left).updates, "until the new one answers"
-    ((again, _),) = planned([two], [made, *left], answering=[made, *left]).updates
-    assert [again] == left
-    assert len(planned([two], old).updates) == 2, "none that could be missed"
 
 
 def test_an_engine_that_nothing_could_take_over_goes_on() -> None:

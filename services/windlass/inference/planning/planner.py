@@ -1,0 +1,131 @@
+"""A round of planning, in its order; and the places that new engines get."""
+
+from collections.abc import Callable
+from functools import partial
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.inference.domain import (
+    AWAITED_SECONDS,
+    RUNNING,
+    Engine,
+    InferencePolicy,
+    Rows,
+    View,
+)
+from windlass.inference.planning import replacing
+from windlass.inference.planning.changes import EngineChanges
+from windlass.inference.planning.revising import adapters, is_over, revised
+from windlass.inference.planning.round import Round, Slot
+from windlass.inference.planning.yielding import lack, trim
+
+
+class Planner:
+    """One round of planning over one set of rows and one view."""
+
+    def __init__(self, rows: Rows, view: View, policy: InferencePolicy, new_id: Callable[[], str]):
+        self._round = Round(rows, view, policy, new_id)
+
+    def plan(self) -> EngineChanges:
+        """The changes of this round."""
+        state = self._round
+        replacing.exchange(state)
+        # What is over first, since it leaves room for others.
+        for goes in (is_over, replacing.makes_room):
+            for engine in tuple(state.running.values()):
+                if goes(state, engine):
+                    state.end(engine)
+        for engine in state.running.values():
+            state.note(engine, revised(state, engine))
+        trim(state)
+        missing = [slot for version in state.wants for slot in self._missing(version)]
+        # A project with few engines before one with many; then the newest wish, so that none
+        # starts an engine that the next one ends.
+        while missing := [slot for slot in missing if self._may_be_placed(slot[0])]:
+            slot = min(missing, key=self._turn)
+            missing.remove(slot)
+            self._place(*slot)
+        for version in tuple(state.wants):
+            if self._may_be_placed(version) and (beside := replacing.place_beside(state, version)):
+                self._start(*beside)
+        for version, wants in state.wants.items():
+            if version not in state.lacking and (version, 0) in state.running:
+                state.changes.errors += [(want, "") for want in wants if want.error]
+        return state.changes
+
+    def _missing(self, version: str) -> list[Slot]:
+        """The engines that there should be and are not, while somebody may still wait for them."""
+        state = self._round
+        recent = state.now - state.used_at(version) < AWAITED_SECONDS
+        known = any(want.version_id in state.names for want in state.wants[version])
+        if not (recent and known):
+            return []
+        slots = [(version, replica) for replica in range(state.replicas(version))]
+        return [slot for slot in slots if slot not in state.running]
+
+    def _may_be_placed(self, version: str) -> bool:
+        """Returns False once the version was given up, or one of its engines found no place."""
+        return version in self._round.wants and version not in self._round.lacking
+
+    def _turn(self, slot: Slot) -> tuple[int, int, float, str]:
+        """The place of an engine in the order of those that are missing."""
+        version, replica = slot
+        share = self._round.share(self._round.names[version].project_id)
+        return share, replica, -self._round.used_at(version), version
+
+    def _place(self, version: str, replica: int) -> None:
+        state = self._round
+        candidates = state.candidates(version)
+        if not candidates:
+            state.complain(version, self._why_nowhere(version))
+        elif replica and all(state.is_full(cluster) for cluster in candidates):
+            state.complain(version, "No cluster has room for another engine.")
+        # Nobody has to yield to the second engine of a model.
+        elif refusal := lack(state, version, yields=not replica):
+            state.complain(version, refusal)
+        else:
+            self._start(version, replica)
+
+    def _start(self, version: str, replica: int) -> None:
+        state = self._round
+        base = state.names[version]
+        cluster = min(state.candidates(version), key=partial(self._order, version))
+        engine = Engine(
+            id=state.new_id(),
+            version_id=base.version_id,
+            model=base.model,
+            project_id=base.project_id,
+            organization_id=base.organization_id,
+            cluster_id=cluster.id,
+            engine=state.kind(version),
+            desired=RUNNING,
+            generation=1,
+            put_generation=0,
+            adapters=adapters(state, state.wants[version], cluster.id),
+            created_at=state.now,
+            urls_at=state.now,
+            replica=replica,
+        )
+        state.add(state.configured(engine))
+
+    def _order(
+        self, version: str, cluster: clusters_pb2.Cluster
+    ) -> tuple[bool, int, bool, int, str]:
+        """Returns the sort key of a cluster: room first, then few of the same engines, then
+        assigned ones, then load.
+        """
+        state = self._round
+        load, full = state.load[cluster.id], state.is_full(cluster)
+        same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
+        return full, same, cluster.shared, load, cluster.id
+
+    def _why_nowhere(self, version: str) -> str:
+        engine, clusters = self._round.kind(version), self._round.view.clusters.values()
+        if not any(engine in one.capacity.engines for one in clusters):
+            return f"No live cluster has the engine {engine!r}."
+        most = max(one.capacity.gpus for one in clusters)
+        if (gpus := self._round.gpus(version)) > most:
+            return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
+        return (
+            f"No live cluster with the engine {engine!r} is reachable and assigned to the "
+            "model's project; see `windlass clusters assign`."
+        )

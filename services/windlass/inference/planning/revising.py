@@ -1,0 +1,107 @@
+"""Revision of the engines that run: which go on, with which adapters, and which begin again."""
+
+from dataclasses import replace
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.backoff import doubled
+from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine, WantedVersion
+from windlass.inference.planning import replacing
+from windlass.inference.planning.round import Round
+from windlass.workload_phases import TERMINAL_PHASES
+
+MESSAGE_LENGTH = 500
+
+
+def is_over(state: Round, engine: Engine) -> bool:
+    """Returns True if an engine has to end, whatever becomes of others."""
+    version = engine.version_id
+    if not state.wants.get(version) or version not in state.names:
+        return True
+    is_beyond = engine.replica >= state.replicas(version)
+    if is_beyond and not replacing.is_replacement(state, engine):
+        return True
+    return _is_forbidden(state, engine) or _is_lost(state, engine)
+
+
+def revised(state: Round, engine: Engine) -> Engine:
+    """The engine as it shall be, with other adapters or begun again."""
+    engine = _judged(state, engine)
+    if engine.failed_at:
+        return engine
+    wanted = adapters(state, state.wants[engine.version_id], engine.cluster_id)
+    if set(wanted) != set(engine.adapters):
+        return state.renewed(replace(engine, adapters=wanted))
+    stale = state.now - engine.urls_at > state.policy.url_seconds
+    if stale and not _is_settled(state, engine):
+        return state.renewed(engine)
+    return engine
+
+
+def adapters(state: Round, wants: list[WantedVersion], cluster_id: str) -> tuple[str, ...]:
+    """The adapters that an engine in a cluster should load, the most needed first."""
+    found = [
+        want
+        for want in wants
+        if want.version_id != want.engine_version_id
+        and want.version_id in state.names
+        and _may_have(state, cluster_id, want.version_id)
+    ]
+    # What requests ask for comes before what is only kept.
+    found.sort(key=lambda one: (one.serving is not None, -one.used_at, one.version_id))
+    versions = dict.fromkeys(want.version_id for want in found)
+    return tuple(versions)[: state.policy.max_adapters]
+
+
+def _is_forbidden(state: Round, engine: Engine) -> bool:
+    """Returns True if its cluster lives and may not have it any more."""
+    project = state.names[engine.version_id].project_id
+    is_there = engine.cluster_id in state.view.clusters
+    return is_there and not state.view.permits(engine.cluster_id, project)
+
+
+def _is_lost(state: Round, engine: Engine) -> bool:
+    """Returns True if its cluster is away or out of reach while another could take over."""
+    away = not state.view.reaches(engine.cluster_id)
+    return away and bool(state.candidates(engine.version_id))
+
+
+def _judged(state: Round, engine: Engine) -> Engine:
+    """Notes an end that nobody asked for; begins again after a pause, if still wanted."""
+    status = state.view.status(engine)
+    if engine.failed_at:
+        is_wanted = state.used_at(engine.version_id) > engine.failed_at
+        if state.now >= engine.retry_at and is_wanted:
+            return state.renewed(replace(engine, failed_at=0.0, retry_at=0.0, error=""))
+        return engine
+    if status.generation != engine.generation:
+        return engine
+    if status.phase in TERMINAL_PHASES:
+        pause = doubled(RETRY_SECONDS, engine.failures, longest=MAX_RETRY_SECONDS)
+        return replace(
+            engine,
+            failures=engine.failures + 1,
+            failed_at=state.now,
+            retry_at=state.now + pause,
+            error=f"{_reason(status)} (engine {engine.id})",
+        )
+    if status.phase == clusters_pb2.PHASE_RUNNING and engine.failures:
+        return replace(engine, failures=0)
+    return engine
+
+
+def _may_have(state: Round, cluster_id: str, version: str) -> bool:
+    """True if an adapter may go where its engine is; what an absent cluster has stays."""
+    away = cluster_id not in state.view.clusters
+    return away or state.view.permits(cluster_id, state.names[version].project_id)
+
+
+def _is_settled(state: Round, engine: Engine) -> bool:
+    status = state.view.status(engine)
+    loaded = {one.version_id for one in status.adapters if not one.error}
+    return status.phase == clusters_pb2.PHASE_RUNNING and loaded >= set(engine.adapters)
+
+
+def _reason(status: clusters_pb2.WorkloadStatus) -> str:
+    """Returns why an engine ended, on one line whatever its agent says."""
+    reason = " ".join((status.message or status.reason).split())[:MESSAGE_LENGTH]
+    return reason or "The engine stopped."

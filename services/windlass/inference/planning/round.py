@@ -1,0 +1,186 @@
+"""State of one round of planning: what is wanted, what runs, and what is decided so far."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.engine_arguments import UNCHOSEN
+from windlass.inference.domain import (
+    AWAITED_SECONDS,
+    PATIENCE_SECONDS,
+    RUNNING,
+    UNKNOWN_SECONDS,
+    Engine,
+    InferencePolicy,
+    Rows,
+    Serving,
+    View,
+    WantedVersion,
+)
+from windlass.inference.planning.changes import EngineChanges, deleted
+
+# The place of an engine: its version, and its number among the engines of that.
+Slot = tuple[str, int]
+
+
+class Round:
+    """One set of rows and one view of the clusters, with the changes decided on them."""
+
+    def __init__(self, rows: Rows, view: View, policy: InferencePolicy, new_id: Callable[[], str]):
+        self.now = rows.now
+        self.quotas = rows.quotas
+        self.view = view
+        self.names = view.names
+        self.policy = policy
+        self.new_id = new_id
+        self.changes = EngineChanges()
+        self.wants: dict[str, list[WantedVersion]] = defaultdict(list)
+        # Versions with fewer engines than they should have.
+        self.lacking: set[str] = set()
+        self.running: dict[Slot, Engine] = {
+            (engine.version_id, engine.replica): engine
+            for engine in rows.engines
+            if engine.desired == RUNNING
+        }
+        # As they were, of those that have another number now.
+        self._rows: dict[str, Engine] = {}
+        # Ids of engines on which something was decided.
+        self._noted: set[str] = set()
+        self.load = Counter(engine.cluster_id for engine in self.running.values())
+        # How many engines of a version run whether or not somebody asks.
+        self._pinned = Counter[str]()
+        self._servings = {one.version_id: one for one in rows.servings}
+        self._shares = Counter(engine.project_id for engine in self.running.values())
+        for want in rows.wants:
+            self._sort_out(want)
+        for serving in rows.servings:
+            self._pin(serving)
+
+    def _sort_out(self, want: WantedVersion) -> None:
+        # What served a deleted adapter stays warm for its siblings until it is idle.
+        known = want.engine_version_id in self.names
+        limit = self.policy.idle_seconds if known else UNKNOWN_SECONDS
+        if self.now - want.used_at > limit:
+            self.changes.dropped.append(want)
+        elif known:
+            self.wants[want.engine_version_id].append(want)
+
+    def _pin(self, serving: Serving) -> None:
+        """Takes a serving for a wish of this moment."""
+        version = serving.engine_version_id
+        if version in self.names and serving.version_id in self.names:
+            if not serving.min_replicas:
+                return
+            since, error = serving.updated_at, serving.error
+            want = WantedVersion(serving.version_id, version, self.now, since, error, serving)
+            self.wants[version].append(want)
+            self._pinned[version] = max(self._pinned[version], serving.min_replicas)
+        elif self.now - serving.updated_at > UNKNOWN_SECONDS:
+            self.changes.ended.append(serving)
+
+    def replicas(self, version: str) -> int:
+        """The number of engines that a wanted version should have."""
+        return max(1, self._pinned[version])
+
+    def used_at(self, version: str) -> float:
+        """The time when a wanted version was wanted last."""
+        return max(want.used_at for want in self.wants[version])
+
+    def is_kept_alone(self, version: str) -> bool:
+        """Returns True if no request has asked for it for long, and a serving keeps it."""
+        asked = [want.used_at for want in self.wants[version] if want.serving is None]
+        return self.now - max(asked, default=0.0) > AWAITED_SECONDS
+
+    def share(self, project_id: str) -> int:
+        """The number of a project's engines; those of global models are nobody's."""
+        return self._shares[project_id] if project_id else 0
+
+    def engines_of(self, version: str) -> list[Engine]:
+        """The engines in the places of a version, without those that will replace them."""
+        slots = ((version, replica) for replica in range(self.replicas(version)))
+        return [self.running[slot] for slot in slots if slot in self.running]
+
+    def answers(self, engine: Engine) -> bool:
+        """Returns True if requests for the engine's own version can be sent to it."""
+        return self.view.answers(engine, self.view.names[engine.version_id].project_id)
+
+    def configured(self, engine: Engine) -> Engine:
+        """The engine as the serving of its model says that it should run."""
+        serving = self._servings.get(engine.version_id)
+        kind = self.kind(engine.version_id)
+        if serving is None:
+            return replace(engine, engine=kind, arguments=UNCHOSEN, gpus=0)
+        return replace(engine, engine=kind, arguments=serving.arguments, gpus=serving.gpus)
+
+    def kind(self, version: str) -> str:
+        """The kind of engine that a version should have."""
+        serving = self._servings.get(version)
+        return (serving and serving.engine) or self.policy.engine
+
+    def gpus(self, version: str) -> int:
+        """The GPUs that each engine of a version should have alone; 0 for what is usual."""
+        serving = self._servings.get(version)
+        return serving.gpus if serving else 0
+
+    def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
+        """The clusters that could run an engine of a version, full ones among them."""
+        project = self.view.names[version].project_id
+        return [
+            cluster
+            for cluster in self.view.clusters.values()
+            if self.kind(version) in cluster.capacity.engines
+            and self.gpus(version) <= cluster.capacity.gpus
+            and self.view.permits(cluster.id, project)
+            and self.view.reaches(cluster.id)
+        ]
+
+    def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
+        """Returns True if a cluster has no place for another engine."""
+        return self.load[cluster.id] >= cluster.capacity.engine_slots
+
+    def renewed(self, engine: Engine) -> Engine:
+        """The engine's next generation, with fresh URLs."""
+        return replace(engine, generation=engine.generation + 1, urls_at=self.now)
+
+    def add(self, engine: Engine) -> None:
+        """Starts an engine."""
+        self.changes.creates.append(engine)
+        self.running[engine.version_id, engine.replica] = engine
+        self.load[engine.cluster_id] += 1
+        self._shares[engine.project_id] += 1
+
+    def note(self, engine: Engine, changed: Engine) -> None:
+        """Decides how an engine shall be, in the place of what was decided on it before."""
+        row = self._rows.get(engine.id, engine)
+        if row.id in self._noted:
+            self.changes.updates = [pair for pair in self.changes.updates if pair[0].id != row.id]
+        if changed != row:
+            self.changes.updates.append((row, changed))
+            self._noted.add(row.id)
+
+    def move(self, engine: Engine, replica: int) -> None:
+        """Gives an engine another number, which is free; its cluster need not know."""
+        moved = replace(engine, replica=replica)
+        self._rows[engine.id] = engine
+        self.note(engine, moved)
+        del self.running[engine.version_id, engine.replica]
+        self.running[engine.version_id, replica] = moved
+
+    def end(self, engine: Engine) -> None:
+        """Ends an engine, whatever else was decided on it."""
+        self.note(engine, deleted(engine))
+        self.forget(engine)
+
+    def forget(self, engine: Engine) -> None:
+        """Counts an engine no more."""
+        del self.running[engine.version_id, engine.replica]
+        self.load[engine.cluster_id] -= 1
+        self._shares[engine.project_id] -= 1
+
+    def complain(self, version: str, error: str) -> None:
+        """Says why a version has fewer engines than it should have, once that has lasted."""
+        self.lacking.add(version)
+        for want in self.wants[version]:
+            if self.now - want.since > PATIENCE_SECONDS and want.error != error:
+                self.changes.errors.append((want, error))

@@ -1,0 +1,103 @@
+"""Bounds of how many engines run, and which of them make room for others."""
+
+from collections.abc import Iterator, Sequence
+
+from windlass.inference.domain import (
+    EVICTABLE_SECONDS,
+    FAIR_SECONDS,
+    Engine,
+    Name,
+    engine_bound,
+)
+from windlass.inference.planning.round import Round
+
+
+def trim(state: Round) -> None:
+    """Ends kept engines beyond the bounds, which may be lower than when they were set."""
+    spare = [
+        engine
+        for engine in state.running.values()
+        if engine.replica or state.is_kept_alone(engine.version_id)
+    ]
+    for engine in sorted(spare, key=lambda one: (-one.replica, -one.created_at, one.id)):
+        beyond = [scope for scope, own, bound in _scopes(state, engine) if len(own) > bound]
+        if beyond or len(state.running) > state.policy.max_engines:
+            state.end(engine)
+
+
+def lack(state: Round, version: str, *, yields: bool) -> str:
+    """Returns why a version may have no engine more; empty if it may.
+
+    If others should yield to it, idle ones make room first.
+    """
+    for scope, own, bound in _scopes(state, state.names[version]):
+        if len(own) >= bound and not (yields and _evict(state, version, among=own)):
+            return f"The {scope}'s {bound} engines are in use, which is its quota."
+    most = state.policy.max_engines
+    if len(state.running) >= most and not (yields and _evict(state, version)):
+        return f"All {most} engines of the installation are in use."
+    return ""
+
+
+def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine], int]]:
+    """Yields whose quotas bound the engines of a model: the word, their engines, the bound."""
+    if not one.project_id:
+        return
+    for scope in ("project", "organization"):
+        identifier: str = getattr(one, f"{scope}_id")
+        bound = engine_bound(state.quotas, scope, identifier)
+        own = [
+            engine
+            for engine in state.running.values()
+            if engine.project_id and getattr(engine, f"{scope}_id") == identifier
+        ]
+        if bound:
+            yield scope, own, bound
+
+
+def _evict(state: Round, version: str, *, among: Sequence[Engine] | None = None) -> bool:
+    """Gives up an engine, unless all are busy or wanted later than this.
+
+    Of those that are idle, one of the project that has the most, wanted longest ago. A
+    project that has none and has waited gets a busy one of a project that has several. What
+    no request asks for takes the place of its own project's engines alone.
+    """
+    bound = min(state.now - EVICTABLE_SECONDS, state.used_at(version))
+    made = {engine.id for engine in state.changes.creates}
+    running = state.running.values() if among is None else among
+    # One of the version itself would only change its number.
+    old = [one for one in running if one.id not in made and one.version_id != version]
+    if state.is_kept_alone(version):
+        project = state.names[version].project_id
+        old = [engine for engine in old if engine.project_id == project]
+    idle = [engine for engine in old if _is_idle(state, engine, bound)]
+    if not idle and _waits_without_any(state, version):
+        idle = [engine for engine in old if state.share(engine.project_id) > 1]
+    if not idle:
+        return False
+    victim = min(
+        idle,
+        key=lambda engine: (
+            -state.share(engine.project_id),
+            state.used_at(engine.version_id),
+            -engine.replica,
+        ),
+    )
+    state.end(victim)
+    if not state.engines_of(victim.version_id):
+        # Without its wants, or the next round would start it again.
+        dropped = state.wants.pop(victim.version_id)
+        state.changes.dropped += [want for want in dropped if want.serving is None]
+    return True
+
+
+def _is_idle(state: Round, engine: Engine, bound: float) -> bool:
+    """Returns True if nobody misses it: not wanted since, or kept and unable to start."""
+    fails = engine.failed_at and state.is_kept_alone(engine.version_id)
+    return bool(fails) or state.used_at(engine.version_id) < bound
+
+
+def _waits_without_any(state: Round, version: str) -> bool:
+    project = state.names[version].project_id
+    since = min(want.since for want in state.wants[version])
+    return not state.share(project) and state.now - since > FAIR_SECONDS
