@@ -97,7 +97,7 @@ def test_a_kind_that_no_cluster_has_is_named() -> None:
 
 
 def test_an_engine_goes_where_enough_gpus_are() -> None:
-    kinds = {"a-small": ("vllm",), "big": ("vllm",), "huge": ("vllm",)}
+    kinds: dict[str, tuple[str, ...]] = dict.fromkeys(("a-small", "big", "huge"), ("vllm",))
     (made,) = planned([replace(OWN, gpus=8)], kinds=kinds).creates
     assert made.cluster_id == "huge"
     ((_, error),) = planned([replace(OWN, gpus=16)], kinds=kinds).errors

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +46,7 @@ def engine(number: int, arguments: EngineArguments = OLD, *, replica: int | None
 def planned(
     wanted: Serving,
     running: Sequence[Engine],
-    phases: dict[str, int],
+    phases: dict[str, Any],
     *,
     slots: int = 4,
     now: float = NOW,
@@ -162,7 +163,7 @@ def test_whatever_happens_all_engines_are_as_they_should_be_in_the_end(
 ) -> None:
     slots = max(slots, replicas)
     running = [engine(number) for number in range(replicas)]
-    phases: dict[str, int] = {one.id: pb.PHASE_RUNNING for one in running}
+    phases: dict[str, Any] = {one.id: pb.PHASE_RUNNING for one in running}
     wanted = serving(replicas)
     for step in range(40):
         plan = planned(wanted, running, phases, slots=slots, prefix=f"new-{step}")
