@@ -37,6 +37,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "user_id": {"role": "organization_owner"},
     "end_time": {"start_time": 1},
     "training_examples": {"dry_run": "true"},
+    "arguments": {"engine": "vllm"},
 }
 # Fields whose greatest value has none beside it: a beginning needs an end.
 ALONE = {"start_time"}
@@ -62,7 +63,8 @@ class Bounded:
             length = int(self.schema["maxLength"]) + excess
             shaped = SHAPED.get(self.name)
             return shaped(length) if shaped else "a" * length
-        return int(self.schema["maximum"]) + excess
+        most = self.schema["maximum"]
+        return (int(most) if self.schema.get("type") == "integer" else most) + excess
 
 
 class Document:

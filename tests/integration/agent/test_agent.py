@@ -128,7 +128,7 @@ async def test_a_stop_is_graceful_and_a_deletion_is_not(world: World) -> None:
 
 async def test_who_does_not_stop_is_killed_after_the_drain_time(world: World) -> None:
     (world.stage / "stubborn").touch()
-    async with world.agent(drain_seconds=0.5):
+    async with world.agent(drain_seconds=2.0):
         await world.put("job-1")
         pid = await world.started("job-1-1")
         await world.put("job-1", generation=2, desired=STOPPED)

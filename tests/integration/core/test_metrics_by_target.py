@@ -27,7 +27,8 @@ OWN = {
 
 @pytest.fixture
 def windlass(database_url: str, tmp_path: Path) -> Iterator[Windlass]:
-    made = Windlass(tmp_path / "data", free_port())
+    # A fork would have the metrics of every target.
+    made = Windlass(tmp_path / "data", free_port(), cold=True)
     divide(made, database_url.replace("+psycopg", ""), {})
     yield made
     made.stop()

@@ -1,6 +1,6 @@
 """`windlass models activate`, `deactivate` and `serving`: how models are served."""
 
-from collections.abc import Iterable
+import json
 from typing import Annotated, Any, cast
 
 import typer
@@ -12,7 +12,6 @@ from windlass.cli.framework.columns import Item, field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.cli.framework.values import pairs, size
 from windlass.client.transport.urls import at
-from windlass.core.suggestions import did_you_mean
 
 PATH = "/v1/servings"
 Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.models)]
@@ -96,31 +95,18 @@ def _present(call: Call, model: str) -> dict[str, Any]:
 def _changed(arguments: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """Arguments with those of `NAME=VALUE` texts; one without a value is left out."""
     given = pairs(texts)
-    set_now = _values({name: value for name, value in given.items() if value}, given)
-    return {name: value for name, value in arguments.items() if name not in given} | set_now
+    kept = {name: value for name, value in arguments.items() if name not in given}
+    return kept | {name: _value(name, text) for name, text in given.items() if text}
 
 
-def _values(given: dict[str, str], names: Iterable[str]) -> dict[str, Any]:
-    """The values of texts by name; raises BadParameter that names the first wrong one."""
-    # Of no use to other commands, which start without them.
-    from pydantic import ValidationError
-
-    from windlass.engine_arguments import EngineArguments, chosen
-
-    for name in names:
-        if name not in EngineArguments.model_fields:
-            meant = did_you_mean(name, EngineArguments.model_fields)
-            raise typer.BadParameter(f"There is no argument {name!r}.{meant}", param_hint="--set")
-    sizes = {name: str(size(text)) for name, text in given.items() if name.endswith("_bytes")}
+def _value(name: str, text: str) -> Any:
+    """The value of a text, which the server checks; raises BadParameter for what is no size."""
+    if name.endswith("_bytes"):
+        return size(text)
     try:
-        return chosen(EngineArguments.model_validate_strings(given | sizes, strict=False))
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        said = first["msg"].removeprefix("Input should be ")
-        raise typer.BadParameter(
-            f"{name}: expected {said}, got {given[name]!r}.", param_hint="--set"
-        ) from None
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _set(item: Item) -> dict[str, Any]:
