@@ -5,6 +5,7 @@ vLLM is its build for CPUs, which serves like the one for GPUs; its start takes 
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import pytest_asyncio
 from tests.support.agents.engine_machine import Machine, Store, machine, model_store, workload
 from tests.support.environments.postgres import reachable_folder
-from tests.support.environments.vllm_env import vllm_python
+from tests.support.environments.vllm_env import turn, vllm_python
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments, to_message
@@ -68,40 +69,41 @@ class Kept:
         return status
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A base model whose heads vLLM has kernels for, and two adapters."""
     with model_store(tmp_path_factory.mktemp("store"), hidden=128) as made:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """Folder of a machine; the path of a socket must be short."""
     with reachable_folder() as made:
         yield made
 
 
-@pytest.fixture(scope="session", params=sorted(ARGUMENTS))
+@pytest.fixture(scope="module", params=sorted(ARGUMENTS))
 def kind(request: pytest.FixtureRequest) -> str:
     """Kind of engine."""
     return str(request.param)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
     """An engine that answers, with the adapter `mv-a`."""
     python = await asyncio.to_thread(vllm_python) if kind == "vllm" else None
     kinds = engines(vllm_python=python)
     engine = Kept(kind, Machine(folder, kinds=kinds, gpus=(), stop_on_close=False), store)
-    try:
-        await engine.loaded("mv-a")
-        yield engine
-    finally:
-        await engine.host.driver.close()
-        async with machine(folder, kinds=kinds, gpus=()):
-            # Whatever still runs ends with its last agent.
-            pass
+    with turn() if kind == "vllm" else nullcontext():
+        try:
+            await engine.loaded("mv-a")
+            yield engine
+        finally:
+            await engine.host.driver.close()
+            async with machine(folder, kinds=kinds, gpus=()):
+                # Whatever still runs ends with its last agent.
+                pass
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,12 @@ from tests.support.waiting import until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
 
-pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="session")]
+# vLLM may wait for its turn, and then starts for minutes on a machine that is busy.
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.timeout(1800),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 MESSAGES: Any = [{"role": "user", "content": "the quick brown fox"}]
 
 

@@ -12,7 +12,7 @@ import openai
 import psutil
 import pytest
 from tests.support.clients.jobs import ended
-from tests.support.environments.vllm_env import vllm_python
+from tests.support.environments.vllm_env import turn, vllm_python
 from tests.support.factories.tenants import Caller, Tenants, make_tenants, new_key
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
@@ -22,7 +22,8 @@ from tests.support.waiting import wait_until
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
 
-pytestmark = pytest.mark.torch
+# It may wait for its turn, and then starts for minutes on a machine that is busy.
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 PAGE = "how-to/serve-with-vllm.md"
 START_SECONDS = 600.0
 TRAINING_SECONDS = 240
@@ -37,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
         "agent": {**NO_SPARE["agent"], "vllm_python": str(vllm_python())},
     }
     root = tmp_path_factory.mktemp("vllm")
-    with running(make_single(root / "data", settings)) as made:
+    with turn(), running(make_single(root / "data", settings)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", tiny_model, for_everyone=True)
         yield made

