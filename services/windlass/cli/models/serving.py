@@ -104,7 +104,8 @@ def _value(name: str, text: str) -> Any:
     if name.endswith("_bytes"):
         return size(text)
     try:
-        return json.loads(text)
+        # JSON knows no NaN, and the request could not be sent with it.
+        return json.loads(text, parse_constant=str)
     except ValueError:
         return text
 
