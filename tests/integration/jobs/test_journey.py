@@ -158,6 +158,7 @@ async def test_cancelling_a_running_job_waits_for_the_agent(
     assert await usage(plane) == {f"{job.id}/1": 77}
 
 
+@pytest.mark.parametrize("drain_seconds", [0.5])
 async def test_a_stop_that_nobody_confirms_is_settled(tenant: Tenant, agent: ScriptedAgent) -> None:
     job = await tenant.create()
     await agent.wants(job.id)

@@ -96,9 +96,9 @@ async def test_a_project_has_as_many_engines_as_its_quota(front: Front) -> None:
     # Another project has its own.
     await two.chat("third")
     await agent.next_engine("third")
-    # The organization has a bound over its projects.
-    await put_bound(front, 2, one.project)
+    # The organization has a bound over its projects. It comes first: the second model is wanted.
     await put_bound(front, 2)
+    await put_bound(front, 2, one.project)
     await one.is_refused("second", "The organization's 2 engines are in use, which is its quota.")
     assert not agent.engines("second")
     await put_bound(front, 3)
