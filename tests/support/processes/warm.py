@@ -23,12 +23,15 @@ _IMPORTED = (
     str(Path(__file__).with_name("command_tree.py")),
     *(f"windlass.{name}.module" for name in (*_TARGETS, "usage", "sessions", "gateway")),
 )
-# Variables that the interpreter, the loader and the C library read once.
-_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GRPC_")
+# Variables that the interpreter, the loader, the C library, and libraries when they are imported
+# read once.
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GRPC_", "SSL_CERT_")
 _PATH, _CUSTOM = "PYTHONPATH", "sitecustomize.py"
 _READ_AT_IMPORT = ("windlass.core.killpoints",)
 
-FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, os.environ)
+# A test may change the variables before the warm process starts.
+_ENVIRONMENT = dict(os.environ)
+FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, _ENVIRONMENT)
 
 
 class Process(Protocol):
@@ -148,11 +151,11 @@ def _fits(environment: Mapping[str, str]) -> bool:
         return {k: v for k, v in found.items() if k != _PATH}
 
     begins_otherwise = any(Path(folder, _CUSTOM).exists() for folder in _path(environment))
-    same = not begins_otherwise and read(environment) == read(os.environ)
+    same = not begins_otherwise and read(environment) == read(_ENVIRONMENT)
     return sys.platform == "linux" and same
 
 
 def _path(environment: Mapping[str, str]) -> list[str]:
     """Folders that an interpreter would look for modules in, and the warm process would not."""
     wanted = environment.get(_PATH, "")
-    return [] if wanted == os.environ.get(_PATH, "") else wanted.split(os.pathsep)
+    return [] if wanted == _ENVIRONMENT.get(_PATH, "") else wanted.split(os.pathsep)
