@@ -18,7 +18,8 @@ from transformers import (
     AutoTokenizer,
 )
 
-from windlass_agent.runner.export import gguf_file
+from windlass_agent.gguf import model_file
+from windlass_agent.gguf.layout import Unsupported
 
 pytestmark = pytest.mark.torch
 IDS = torch.tensor([[7, 30, 99, 201, 5, 64, 8, 311]])
@@ -165,8 +166,8 @@ def test_what_gguf_has_no_form_for_is_told_beforehand(
     base = make_model(tmp_path / "base")
     path = base / file
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(gguf_file.Unsupported, match=said):
-        gguf_file.check(base)
+    with pytest.raises(Unsupported, match=said):
+        model_file.check(base)
 
 
 def test_a_check_that_fails_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

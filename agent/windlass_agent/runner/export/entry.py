@@ -29,18 +29,19 @@ def main() -> int:
     if options.gguf is None:
         merge(options.model, options.weights, options.merged)
         return 0
-    from windlass_agent.runner.export import gguf_file
+    from windlass_agent.gguf import model_file
+    from windlass_agent.gguf.layout import Unsupported
 
     try:
         if options.check:
-            gguf_file.check(options.model)
+            model_file.check(options.model)
             return 0
         complete = options.weights
         if (complete / ADAPTER).exists():
             complete = options.merged
             merge(options.model, options.weights, complete)
-        gguf_file.write(complete, options.gguf, name=options.name)
-    except gguf_file.Unsupported as error:
+        model_file.write(complete, options.gguf, name=options.name)
+    except Unsupported as error:
         print(f"The model cannot be written as GGUF: {error}.")
         return UNSUPPORTED
     return 0

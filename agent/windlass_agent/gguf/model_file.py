@@ -16,13 +16,10 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from windlass_agent.gguf.layout import Unsupported, architecture_of, heads_of, interleaved
+
 # Larger than that a file is written as several, which llama.cpp reads as one.
 SPLIT_BYTES = 4_000_000_000
-ARCHITECTURES = {
-    "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
-    "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
-    "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
-}
 # How a tokenizer cuts text before BPE, by its pattern: llama.cpp has code for each.
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{numbers}"
@@ -35,14 +32,10 @@ _PATTERNS = {
 }
 
 
-class Unsupported(Exception):
-    """A model that cannot be written as GGUF here, and why."""
-
-
 def check(model: Path) -> None:
     """Raises Unsupported for a folder that `write` would refuse."""
     config = AutoConfig.from_pretrained(model, local_files_only=True)
-    _architecture(config)
+    architecture_of(config)
     _rope_type(config)
     _pre_tokenizer(_tokenizer(model))
 
@@ -50,7 +43,7 @@ def check(model: Path) -> None:
 def write(model: Path, target: Path, *, name: str) -> list[Path]:
     """Writes `target` (or numbered parts beside it) and returns the files; raises Unsupported."""
     config = AutoConfig.from_pretrained(model, local_files_only=True)
-    architecture = _architecture(config)
+    architecture = architecture_of(config)
     target.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(
         target,
@@ -117,7 +110,6 @@ def _tensors(
     model: Path, config: Any, architecture: gguf.MODEL_ARCH
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
             for ours in weights.keys():  # noqa: SIM118 - it is no mapping
@@ -125,19 +117,12 @@ def _tensors(
                 if theirs is None:
                     raise Unsupported(f"it has a tensor {ours!r} that GGUF has no name for")
                 tensor = weights.get_tensor(ours).float()
-                count = heads.get(ours.split(".")[-2])
-                if architecture is gguf.MODEL_ARCH.LLAMA and count:
-                    tensor = _interleaved(tensor, count)
+                if count := heads_of(ours, config, architecture):
+                    tensor = interleaved(tensor, count)
                 whole = tensor.ndim == 1
                 yield theirs, tensor.numpy().astype(np.float32 if whole else np.float16)
     if _rope_type(config) == "llama3":
         yield gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.ROPE_FREQS] + ".weight", _rope_factors(config)
-
-
-def _interleaved(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of a projection in the order of llama.cpp, which rotates pairs and not halves."""
-    halves = tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:])
-    return halves.swapaxes(1, 2).reshape(tensor.shape)
 
 
 def _rope_factors(config: Any) -> np.ndarray[Any, Any]:
@@ -148,13 +133,6 @@ def _rope_factors(config: Any) -> np.ndarray[Any, Any]:
     plain = 1.0 / (config.rope_parameters["rope_theta"] ** steps)
     factors: np.ndarray[Any, Any] = (plain / scaled.float()).numpy().astype(np.float32)
     return factors
-
-
-def _architecture(config: Any) -> gguf.MODEL_ARCH:
-    for name in config.architectures or ():
-        if name in ARCHITECTURES:
-            return ARCHITECTURES[name]
-    raise Unsupported(f"its architecture is none of {', '.join(ARCHITECTURES)}")
 
 
 def _rope_type(config: Any) -> str:
