@@ -26,6 +26,7 @@ from windlass_agent.control_plane.credentials import (
     first_credential,
 )
 from windlass_agent.control_plane.lease import ControlPlaneLease
+from windlass_agent.engines.registry import EnginePrograms
 from windlass_agent.executors.port import Executor
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
@@ -67,6 +68,9 @@ def run(
     vllm_python: Annotated[
         Path | None, typer.Option(help="Python with vLLM, for engines of kind `vllm`.")
     ] = None,
+    llama_server: Annotated[
+        Path | None, typer.Option(help="llama.cpp's server, for engines of kind `llamacpp`.")
+    ] = None,
     spare_trainers: Annotated[
         int | None, typer.Option(help="Trainers kept loaded for the next job after the first.")
     ] = None,
@@ -93,6 +97,7 @@ def run(
         "stop_jobs_on_exit": stop_jobs_on_exit,
         "torchtune_python": torchtune_python,
         "vllm_python": vllm_python,
+        "llama_server": llama_server,
         "spare_trainers": spare_trainers,
         "kubeconfig": kubeconfig,
         "cluster_file": cluster_file,
@@ -218,7 +223,9 @@ async def _parts(
         stop_on_close=settings.stop_jobs_on_exit,
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,
-        vllm_python=settings.vllm_python,
+        programs=EnginePrograms(
+            vllm_python=settings.vllm_python, llama_server=settings.llama_server
+        ),
         confinement=settings.confinement,
         spare_trainers=settings.spare_trainers,
         spare_idle_seconds=settings.spare_idle_seconds,

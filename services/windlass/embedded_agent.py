@@ -17,6 +17,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.engines.registry import EnginePrograms
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
 from windlass_agent.folders import socket_folder, sole_agent, write_private
@@ -82,7 +83,9 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         engine_drain_seconds=settings.agent.engine_drain_seconds,
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
-        vllm_python=settings.agent.vllm_python,
+        programs=EnginePrograms(
+            vllm_python=settings.agent.vllm_python, llama_server=settings.agent.llama_server
+        ),
         confinement=settings.agent.confinement,
         spare_trainers=settings.agent.spare_trainers,
         spare_idle_seconds=settings.agent.spare_idle_seconds,

@@ -70,6 +70,9 @@ UNCHOSEN = EngineArguments()
 # The arguments that each kind takes.
 TAKEN: dict[str, frozenset[str]] = {
     "builtin": frozenset({"context_length", "max_concurrency", "dtype"}),
+    "llamacpp": frozenset(
+        {"context_length", "max_concurrency", "max_batched_tokens", "prefix_caching"}
+    ),
     "vllm": frozenset(EngineArguments.model_fields),
 }
 

@@ -33,8 +33,8 @@ class BuiltinEngine:
         """Returns True if torch, transformers and PEFT can be imported."""
         return all(find_spec(package) for package in ("torch", "transformers", "peft"))
 
-    def interpreters(self) -> tuple[Path, ...]:
-        """No other Python than the agent's."""
+    def programs(self) -> tuple[Path, ...]:
+        """No others than the agent's."""
         return ()
 
     def environment(self, spec: EngineSpec) -> dict[str, str]:

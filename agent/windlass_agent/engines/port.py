@@ -123,8 +123,8 @@ class EngineKind(Protocol):
     def installed(self) -> bool:
         """Returns True if this machine can start it; imports nothing heavy."""
 
-    def interpreters(self) -> tuple[Path, ...]:
-        """The Pythons that it runs with beside the agent's own."""
+    def programs(self) -> tuple[Path, ...]:
+        """Programs and libraries that it reads beside the agent's own."""
 
     def environment(self, spec: EngineSpec) -> dict[str, str]:
         """Variables that it needs beside those of every engine."""

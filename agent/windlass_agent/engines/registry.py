@@ -1,20 +1,34 @@
 """Registry of the engines that this machine can start."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from windlass_agent.engines.builtin_engine import BuiltinEngine
+from windlass_agent.engines.llamacpp_engine import LlamacppEngine
 from windlass_agent.engines.port import EngineKind
 from windlass_agent.engines.vllm_engine import VllmEngine
 
 
-def engines(*, vllm_python: Path | None = None) -> dict[str, EngineKind]:
-    """The installed engines by name, the preferred one first; may take seconds.
+@dataclass(frozen=True, kw_only=True)
+class EnginePrograms:
+    """Paths of engines that do not come with the agent; None for those that are not here."""
 
-    `vllm_python` is the interpreter of an environment with vLLM.
-    """
+    vllm_python: Path | None = None
+    """Python of an environment with vLLM."""
+    llama_server: Path | None = None
+
+
+NONE_BESIDE = EnginePrograms()
+"""The built-in engine is all there is."""
+
+
+def engines(programs: EnginePrograms = NONE_BESIDE) -> dict[str, EngineKind]:
+    """The installed engines by name, the preferred one first; may take seconds."""
     known: list[EngineKind] = [BuiltinEngine()]
-    if vllm_python is not None:
-        # Engines start in folders of their own. A link is left as it is: it is how an environment
-        # knows itself.
-        known.append(VllmEngine(vllm_python.absolute()))
+    # Engines start in folders of their own. A link is left as it is: it is how an environment
+    # knows itself.
+    if programs.vllm_python is not None:
+        known.append(VllmEngine(programs.vllm_python.absolute()))
+    if programs.llama_server is not None:
+        known.append(LlamacppEngine(programs.llama_server.absolute()))
     return {engine.name: engine for engine in known if engine.installed()}

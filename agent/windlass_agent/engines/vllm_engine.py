@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.confinement import python_paths
 from windlass.core import telemetry
 from windlass.engine_arguments import EngineArguments
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -105,9 +106,9 @@ class VllmEngine:
         log.info("vllm_found", python=str(self.python), version=found[0])
         return True
 
-    def interpreters(self) -> tuple[Path, ...]:
-        """The environment's Python."""
-        return (self.python,)
+    def programs(self) -> tuple[Path, ...]:
+        """The environment's."""
+        return python_paths(self.python)
 
     def environment(self, spec: EngineSpec) -> dict[str, str]:
         """Variables that keep it from calling home and from writing elsewhere."""

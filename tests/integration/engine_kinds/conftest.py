@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.support.agents.engine_machine import Machine, Store, machine, model_store, workload
+from tests.support.environments.llama_server import llama_server
 from tests.support.environments.postgres import reachable_folder
 from tests.support.environments.vllm_env import turn, vllm_python
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments, to_message
-from windlass_agent.engines.registry import engines
+from windlass_agent.engines.registry import EnginePrograms, engines
 
 # One at once, so that a request that goes on keeps the next one waiting.
 ARGUMENTS = {
     "builtin": EngineArguments(context_length=384, max_concurrency=1, dtype="float32"),
+    "llamacpp": EngineArguments(context_length=384, max_concurrency=1),
     "vllm": EngineArguments(
         context_length=384,
         max_concurrency=1,
@@ -92,8 +94,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
     """An engine that answers, with the adapter `mv-a`."""
-    python = await asyncio.to_thread(vllm_python) if kind == "vllm" else None
-    kinds = engines(vllm_python=python)
+    programs = EnginePrograms(
+        vllm_python=await asyncio.to_thread(vllm_python) if kind == "vllm" else None,
+        llama_server=await asyncio.to_thread(llama_server) if kind == "llamacpp" else None,
+    )
+    kinds = engines(programs)
     engine = Kept(kind, Machine(folder, kinds=kinds, gpus=(), stop_on_close=False), store)
     with turn() if kind == "vllm" else nullcontext():
         try:

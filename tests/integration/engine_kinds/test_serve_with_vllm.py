@@ -1,8 +1,6 @@
 """The how-to on vLLM, as printed, with vLLM's build for CPUs, until two organizations share it."""
 
-import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,24 +9,25 @@ import httpx
 import openai
 import psutil
 import pytest
-from tests.support.clients.jobs import ended
+from tests.integration.engine_kinds.page import (
+    ask,
+    cached,
+    fine_tuned,
+    serving,
+    started_by_page,
+    used,
+)
 from tests.support.environments.vllm_env import turn, vllm_python
-from tests.support.factories.tenants import Caller, Tenants, make_tenants, new_key
-from tests.support.processes import pages
-from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.factories.tenants import Tenants, make_tenants, new_key
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
-from windlass.demo.questions import split
 
 # It may wait for its turn, and then starts for minutes on a machine that is busy.
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 PAGE = "how-to/serve-with-vllm.md"
 START_SECONDS = 600.0
-TRAINING_SECONDS = 240
-# Longer than one block of vLLM's cache, which has 128 tokens on a CPU.
-LONG = " ".join(f"word{number}" for number in range(60))
 
 
 @pytest.fixture(scope="module")
@@ -53,40 +52,7 @@ def tenants(server: Windlass) -> Tenants:
 def engine(server: Windlass, tmp_path_factory: pytest.TempPathFactory) -> psutil.Process:
     """The engine that the commands of the page start."""
     folder = tmp_path_factory.mktemp("shell")
-    shell = Shell(server, folder)
-    environment = shell.environment | shell.owner
-    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
-    shown = pages.run(pages.script(PAGE), environment, folder)
-    assert "context_length=512" in shown
-    wait_until(lambda: serving(server)["ready_replicas"] == 1, seconds=START_SECONDS)
-    (found,) = engines(server)
-    return found
-
-
-def engines(server: Windlass) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or [""]
-        ours = str(server.data) in " ".join(command) and "vllm.entrypoints" in " ".join(command)
-        if ours and Path(command[0]).name.startswith("python"):
-            found.append(process)
-    return found
-
-
-def serving(server: Windlass) -> dict[str, Any]:
-    with server.http() as http:
-        found: dict[str, Any] = http.get("/v1/servings/my-base").raise_for_status().json()
-        return found
-
-
-def ask(client: Any, **options: Any) -> Any:
-    asked = {"model": "my-base", "messages": [{"role": "user", "content": LONG}], "max_tokens": 4}
-    return client.chat.completions.create(**(asked | options))
-
-
-def cached(answer: Any) -> int:
-    details = answer.usage.prompt_tokens_details
-    return int((details and details.cached_tokens) or 0)
+    return started_by_page(PAGE, server, folder, program="vllm.entrypoints", seconds=START_SECONDS)
 
 
 def test_the_page_is_true_and_the_last_arguments_hold(
@@ -129,21 +95,6 @@ def test_its_own_parameters_are_taken_and_other_tasks_refused(server: Windlass) 
         client.embeddings.create(model="my-base", input="x")
     with pytest.raises(openai.BadRequestError, match="no_such"):
         ask(client, extra_body={"no_such": 1})
-
-
-def used(owner: Caller, by: Caller) -> tuple[int, int, int]:
-    """Requests, and tokens read and written, that a key is charged for."""
-    query: dict[str, Any] = {
-        "start_time": int(time.time()) - 86400,
-        "limit": 31,
-        "api_key_ids": by.key_id,
-    }
-    with owner.http() as http:
-        buckets = http.get("/v1/usage", params=query).raise_for_status().json()["data"]
-    rows = [row for bucket in buckets for row in bucket["results"]]
-    names = ("num_model_requests", "input_tokens", "output_tokens")
-    requests, read, written = (sum(row[name] for row in rows) for name in names)
-    return requests, read, written
 
 
 def counted(engine: psutil.Process) -> tuple[int, int]:
@@ -189,16 +140,8 @@ def test_usage_is_what_the_engine_counts(tenants: Tenants, engine: psutil.Proces
 def test_what_a_job_made_answers_without_a_restart(
     server: Windlass, engine: psutil.Process, tmp_path: Path
 ) -> None:
-    rows = [json.dumps(question.to_row()) for question in split()[0][:16]]
-    (tmp_path / "chat.jsonl").write_text("\n".join(rows) + "\n")
     client = server.openai(max_retries=0)
-    with (tmp_path / "chat.jsonl").open("rb") as file:
-        uploaded = client.files.create(file=file, purpose="fine-tune")
-    job = client.fine_tuning.jobs.create(
-        model="my-base", training_file=uploaded.id, hyperparameters={"n_epochs": 1}
-    )
-    job = ended(client, job, TRAINING_SECONDS)
-    assert job.status == "succeeded", job.error
-    answer = ask(client, model=job.fine_tuned_model)
-    assert answer.model == job.fine_tuned_model
+    tuned = fine_tuned(client, tmp_path)
+    answer = ask(client, model=tuned)
+    assert answer.model == tuned
     assert engine.is_running()

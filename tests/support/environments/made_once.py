@@ -21,17 +21,17 @@ BUILD = Path(__file__).resolve().parents[3] / "build"
 _MARK = ".complete"
 
 
-def once(name: str, made_of: str, make: Callable[[Path], object]) -> Path:
-    """Returns the folder that `make` fills, once for any number of concurrent processes.
+def once(name: str, made_of: str, make: Callable[[Path], object], *, home: Path = BUILD) -> Path:
+    """Returns the folder in `home` that `make` fills, once for any number of processes.
 
     The next call removes what a failed or killed `make` left.
     """
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     # In its final place from the beginning, since the scripts of an environment name it; the mark
     # alone says that it is whole.
-    folder = BUILD / f"{name}-{digest}"
+    folder = home / f"{name}-{digest}"
     if not (folder / _MARK).exists():
-        with locked(BUILD / f"{name}.lock"):
+        with locked(home / f"{name}.lock"):
             if not (folder / _MARK).exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 make(folder)
@@ -65,10 +65,16 @@ def tiny_model() -> Path:
 def main() -> None:
     """Makes every environment that tests need."""
     from tests.support.clients import environments
-    from tests.support.environments import mlflow_server, swift, torchtune_env, vllm_env
+    from tests.support.environments import (
+        llama_server,
+        mlflow_server,
+        swift,
+        torchtune_env,
+        vllm_env,
+    )
 
     print(swift.environment(), mlflow_server.environment(), sep="\n")
-    print(torchtune_env.environment(), vllm_env.environment(), sep="\n")
+    print(torchtune_env.environment(), vllm_env.environment(), llama_server.built(), sep="\n")
     print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
     print(tiny_model())
 

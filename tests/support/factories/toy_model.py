@@ -24,7 +24,7 @@ TEMPLATE = (
     "{%- for m in messages %}"
     "{%- if m['content'] == 'refuse me' %}{{ raise_exception('refused') }}{%- endif %}"
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}"
-    "{%- for c in m.tool_calls or () %}{{- '\n' if m.content or not loop.first }}"
+    "{%- for c in m.tool_calls or [] %}{{- '\n' if m.content or not loop.first }}"
     '{{- \'<tool_call>\n{"name": "\' + c.function.name + \'", "arguments": \' }}'
     "{{- c.function.arguments | tojson }}{{- '}\n</tool_call>' }}{%- endfor %}"
     "{{- '<|im_end|>\n' }}{%- endfor %}"

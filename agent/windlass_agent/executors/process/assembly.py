@@ -6,6 +6,7 @@ from pathlib import Path
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.engines.registry import NONE_BESIDE, EnginePrograms
 from windlass_agent.engines.registry import engines as installed_engines
 from windlass_agent.executors.port import WorkloadDriver
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
@@ -37,16 +38,16 @@ def process_executor(
     stop_on_close: bool,
     runner_command: Sequence[str] = RUNNER_COMMAND,
     torchtune_python: Path | None = None,
-    vllm_python: Path | None = None,
+    programs: EnginePrograms = NONE_BESIDE,
     confinement: Mode = "preferred",
     spare_trainers: int = 0,
     spare_idle_seconds: float = 0.0,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
-    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `vllm_python`
-    engines of kind `vllm`; `spare_trainers` is how many trainers wait for a job once one has run
-    here, each for at most `spare_idle_seconds`.
+    `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `programs` engines
+    other than the built-in one; `spare_trainers` is how many trainers wait for a job once one has
+    run here, each for at most `spare_idle_seconds`.
     Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
@@ -61,7 +62,7 @@ def process_executor(
     walls.show(sockets / "agent")
     allocator = Allocator(machine)
     jobs, engines = allocator.places(JOB, slots), allocator.places(ENGINE, engine_slots)
-    kinds = installed_engines(vllm_python=vllm_python)
+    kinds = installed_engines(programs)
     runners = Runners(
         command=runner_command,
         agent_address=server.address,

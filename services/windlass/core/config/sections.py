@@ -456,6 +456,9 @@ class AgentSection(Section):
     vllm_python: Path | None = Field(
         None, description="Python of an environment with vLLM, for engines of kind `vllm`."
     )
+    llama_server: Path | None = Field(
+        None, description="Program `llama-server` of llama.cpp, for engines of kind `llamacpp`."
+    )
     spare_trainers: int = Field(
         1, ge=0, le=16, description="Trainers kept loaded for the next job; up to 0.9 GiB each."
     )

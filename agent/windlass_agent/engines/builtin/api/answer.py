@@ -2,16 +2,14 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
-import msgspec
 from aiohttp import web
 
-from windlass.core.telemetry import request_id
-from windlass.inference_api.errors import ApiError
 from windlass.inference_api.requests import StreamOptions
+from windlass_agent.engines.boundary import END, event, event_stream, json_response
 from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 
 Pieces = AsyncIterator[tuple[Sequence, StepOutput]]
@@ -62,40 +60,16 @@ class Answer:
     async def stream(
         self, request: web.Request, options: StreamOptions | None
     ) -> web.StreamResponse:
-        """Writes chunks as they come; an error after the first becomes an error chunk.
+        """Writes chunks as they come; ends when the client leaves."""
+        return await event_stream(request, self._events(options or StreamOptions()))
 
-        Ends when the client leaves.
-        """
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream; charset=utf-8",
-                "Cache-Control": "no-cache",
-                "x-request-id": request_id.get(),
-            }
-        )
-        try:
-            await self._write(request, response, options or StreamOptions())
-        except ApiError as error:
-            if not response.prepared:
-                raise
-            with suppress(ConnectionResetError):
-                await response.write(_event(error.body()))
-        except ConnectionResetError:
-            # aiohttp logs what is raised as an error.
-            pass
-        return response
-
-    async def _write(
-        self, request: web.Request, response: web.StreamResponse, options: StreamOptions
-    ) -> None:
+    async def _events(self, options: StreamOptions) -> AsyncIterator[bytes]:
         async with _closing(self._pieces) as pieces:
             async for sequence, piece in pieces:
-                if not response.prepared:
-                    await response.prepare(request)
-                await response.write(self._chunks(sequence, piece, options))
+                yield self._chunks(sequence, piece, options)
         if options.include_usage:
-            await response.write(_event(self._chunk([], {"usage": self._usage()})))
-        await response.write(b"data: [DONE]\n\n")
+            yield event(self._chunk([], {"usage": self._usage()}))
+        yield END
 
     def _chunks(self, sequence: Sequence, piece: StepOutput, options: StreamOptions) -> bytes:
         first = sequence.index not in self._generated
@@ -107,7 +81,7 @@ class Answer:
             more = {"usage": self._usage()}
         elif options.include_usage:
             more = {"usage": None}
-        return b"".join(_event(self._chunk([choice], more)) for choice in choices)
+        return b"".join(event(self._chunk([choice], more)) for choice in choices)
 
     def _chunk(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "object": self._shape.chunk_object, "choices": choices, **more}
@@ -124,17 +98,6 @@ class Answer:
             "completion_tokens": completion,
             "total_tokens": self._prompt_tokens + completion,
         }
-
-
-def json_response(body: Any, *, status: int = 200) -> web.Response:
-    """A JSON response."""
-    return web.Response(
-        body=msgspec.json.encode(body), status=status, content_type="application/json"
-    )
-
-
-def _event(body: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 def _closing(pieces: Pieces) -> "aclosing[Any]":

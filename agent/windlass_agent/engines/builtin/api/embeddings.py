@@ -10,7 +10,7 @@ from aiohttp import web
 
 from windlass.inference_api.errors import bad_value, too_long, unsupported
 from windlass.inference_api.requests import MAX_INPUTS, EmbeddingRequest, parse
-from windlass_agent.engines.builtin.api.answer import json_response
+from windlass_agent.engines.boundary import json_response
 from windlass_agent.engines.builtin.api.completions import tokenize
 from windlass_agent.engines.builtin.generation.adapters import LoadedAdapter
 from windlass_agent.engines.builtin.service import EngineService

@@ -5,13 +5,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from windlass.core.telemetry import logger, request_id
-from windlass.inference_api.errors import ApiError, bad_value
+from windlass.inference_api.errors import bad_value
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import (
     LoadAdapterRequest,
@@ -19,7 +17,7 @@ from windlass.inference_api.requests import (
     UnloadAdapterRequest,
     parse,
 )
-from windlass_agent.engines.builtin.api.answer import json_response
+from windlass_agent.engines.boundary import MAX_BODY_BYTES, Handler, boundary, json_response
 from windlass_agent.engines.builtin.api.chat import chat_completions
 from windlass_agent.engines.builtin.api.completions import completions
 from windlass_agent.engines.builtin.api.embeddings import embeddings
@@ -33,22 +31,16 @@ from windlass_agent.engines.builtin.generation.scheduler import SequenceSchedule
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
 
-MAX_BODY_BYTES = 32 * 2**20
-# Reasons of what aiohttp refuses by itself.
-_CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
-
 SERVICE = web.AppKey("service", EngineService)
 OPEN = web.AppKey("open", defaultdict[str, int])
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Route = Callable[[web.Request, EngineService], Awaitable[web.StreamResponse]]
-_log = logger("engine")
 
 
 def build_app(
     model: LoadedModel, *, max_adapters: int, max_concurrency: int, max_waiting: int
 ) -> web.Application:
     """The application; its scheduler runs from start-up to clean-up."""
-    app = web.Application(middlewares=[_boundary], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[boundary, _counted], client_max_size=MAX_BODY_BYTES)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         metrics = EngineMetrics()
@@ -93,35 +85,13 @@ def _bind(route: Route) -> Handler:
 
 
 @web.middleware
-async def _boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Translates errors into responses; nothing else does."""
-    identifier = request.headers.get("x-request-id", "")[:128] or f"req-{uuid4().hex}"
-    request_id.set(identifier)
+async def _counted(request: web.Request, handler: Handler) -> web.StreamResponse:
     opened = request.app[OPEN]
     opened[request.path] += 1
     try:
-        response = await handler(request)
-    except ApiError as error:
-        response = json_response(error.body(), status=error.status)
-    except web.HTTPException as error:
-        code = _CODES.get(error.status, "invalid_http")
-        refusal = ApiError(error.reason, status=error.status, code=code)
-        response = json_response(refusal.body(), status=error.status)
-    except ConnectionResetError:
-        # The client left mid-stream; there is nobody to tell.
-        raise
-    except RecursionError:
-        refusal = ApiError("The body is nested too deeply.", code="invalid_json")
-        response = json_response(refusal.body(), status=400)
-    except Exception:
-        _log.exception("request_failed", path=request.path)
-        refusal = ApiError("Internal error.", status=500, code="internal")
-        response = json_response(refusal.body(), status=500)
+        return await handler(request)
     finally:
         opened[request.path] -= 1
-    if not response.prepared:
-        response.headers["x-request-id"] = identifier
-    return response
 
 
 async def _health(_: web.Request, service: EngineService) -> web.Response:

@@ -11,7 +11,7 @@ from aiohttp import web
 from windlass.inference_api.errors import ApiError, bad_value, too_long
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import MAX_INPUTS, ScoreRequest, parse
-from windlass_agent.engines.builtin.api.answer import json_response
+from windlass_agent.engines.boundary import json_response
 from windlass_agent.engines.builtin.api.embeddings import BATCH
 from windlass_agent.engines.builtin.generation.adapters import LoadedAdapter
 from windlass_agent.engines.builtin.service import EngineService

@@ -110,7 +110,7 @@ class EngineProcess:
         confinement.show(files.adapters)
         confinement.give(files.name, files.socket.parent)
         walls = Walls(
-            readable=(*python_paths(*engine.interpreters()), spec.model_dir, files.adapters),
+            readable=(*python_paths(), *engine.programs(), spec.model_dir, files.adapters),
             writable=(files.socket.parent,),
             devices=allotment.nodes(),
         )

@@ -1,0 +1,115 @@
+"""`python -m windlass_agent.engines.llamacpp`: a `llama-server` and its keeper, then listens."""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.engines.llamacpp import conversion
+from windlass_agent.engines.llamacpp.keeper import Keeper
+from windlass_agent.engines.llamacpp.routes import build_app
+from windlass_agent.engines.llamacpp.server import ServerFailure, ServerSettings
+
+_log = logger("engine")
+GRACE_SECONDS = 5.0
+# Tokens of context where nothing is said: keys and values are reserved for all of each place.
+MOST_UNASKED = 8192
+
+
+def main() -> int:
+    """Serves until SIGTERM; exit status 1 for a model that cannot be served."""
+    arguments = _arguments()
+    configure_logging()
+    # Sockets are for their owner alone, and their paths are short.
+    os.umask(0o077)
+    os.chdir(arguments.scratch)
+    try:
+        return asyncio.run(_serve(arguments))
+    except (conversion.ConversionFailure, ServerFailure) as error:
+        _log.error("model_load_failed", reason=str(error))
+        return 1
+
+
+async def _keeper(arguments: argparse.Namespace) -> Keeper:
+    """A keeper that has not started; raises ConversionFailure or ServerFailure."""
+    folder, name = arguments.model, arguments.served_model_name
+    context = _context(folder, arguments.max_model_len)
+    settings = ServerSettings(
+        program=arguments.program,
+        model=await conversion.write_model(folder, Path("model.gguf"), name=name),
+        folder=Path(),
+        context=context,
+        concurrency=arguments.max_concurrency,
+        batched_tokens=arguments.max_batched_tokens,
+        cpus=arguments.cpus,
+        on_gpus=arguments.on_gpus,
+        continues=arguments.prefix_caching,
+    )
+    return Keeper(settings, model=name, base=folder, max_adapters=arguments.max_adapters)
+
+
+def _context(folder: Path, asked: int | None) -> int:
+    """Tokens of context; raises ServerFailure for more than the model has."""
+    config = folder / "config.json"
+    known = json.loads(config.read_text()) if config.exists() else {}
+    own = int(known.get("max_position_embeddings") or 0)
+    if asked and own and asked > own:
+        raise ServerFailure(f"the model has a context of {own} tokens, fewer than {asked}")
+    return asked or min(own or MOST_UNASKED, MOST_UNASKED)
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    """Returns 0 after SIGTERM, 1 once the server has ended by itself.
+
+    Raises ConversionFailure or ServerFailure.
+    """
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    keeper = await _keeper(arguments)
+    runner = web.AppRunner(
+        build_app(keeper),
+        handler_cancellation=True,
+        shutdown_timeout=GRACE_SECONDS,
+        access_log=None,
+    )
+    try:
+        await keeper.start()
+        await runner.setup()
+        await web.UnixSite(runner, str(arguments.uds)).start()
+        _log.info("engine_listening", model=keeper.model)
+        ends = [asyncio.create_task(one) for one in (stopping.wait(), keeper.failed())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in ends:
+            task.cancel()
+        return 0 if stopping.is_set() else 1
+    finally:
+        await runner.cleanup()
+        await keeper.close()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="windlass-llamacpp", description=__doc__)
+    parser.add_argument("--program", type=Path, required=True, help="llama-server")
+    parser.add_argument("--model", type=Path, required=True, help="folder with the model")
+    parser.add_argument("--served-model-name", required=True, help="the id that requests use")
+    parser.add_argument("--uds", type=Path, required=True, help="Unix socket to listen on")
+    parser.add_argument("--scratch", type=Path, required=True, help="folder that it may write to")
+    parser.add_argument("--max-adapters", type=int, default=4)
+    parser.add_argument("--max-concurrency", type=int, default=4)
+    parser.add_argument("--max-model-len", type=int, help="tokens; at most the model's")
+    parser.add_argument("--max-batched-tokens", type=int)
+    parser.add_argument("--prefix-caching", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--cpus", type=int, default=0)
+    parser.add_argument("--on-gpus", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

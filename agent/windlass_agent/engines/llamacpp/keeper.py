@@ -1,0 +1,158 @@
+"""The servers of one engine: the one that answers, and one that only ends its requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.telemetry import logger
+from windlass.inference_api.errors import model_not_found
+from windlass_agent.engines.llamacpp import conversion
+from windlass_agent.engines.llamacpp.server import LlamaServer, ServerSettings
+
+_POLL_SECONDS = 0.1
+_log = logger("engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A request's slot in a server."""
+
+    server: LlamaServer
+    slot: int
+    continued: bool
+    """Whether the prompt that the slot read last may be continued."""
+    adapter: int | None
+    """The adapter's number in the server; None: the base model alone."""
+
+
+class Keeper:
+    """Answers for a model and its adapters; a new adapter comes with a new server.
+
+    Only a server's start reads adapters. The weights are mapped from one file, so that two servers
+    have them in memory once, where they are not on a GPU.
+    """
+
+    def __init__(self, settings: ServerSettings, *, model: str, base: Path, max_adapters: int):
+        """`base` is the folder that the settings' file was written from."""
+        self.settings = settings
+        self.model = model
+        self._base = base
+        self.max_adapters = max_adapters
+        self._adapters: dict[str, Path] = {}
+        self._server: LlamaServer | None = None
+        self._retired: LlamaServer | None = None
+        self._started = 0
+        self._changing = asyncio.Lock()
+        self._failed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the adapters that answer."""
+        return tuple(self._adapters)
+
+    @property
+    def open(self) -> int:
+        """Number of requests that are open."""
+        return sum(one.slots.open for one in (self._server, self._retired) if one)
+
+    @property
+    def renders(self) -> frozenset[str]:
+        """Parts that the model's chat template renders, of `tools` and `tool_calls`."""
+        return self._server.renders if self._server else frozenset()
+
+    async def start(self) -> None:
+        """Starts a server without adapters; raises ServerFailure."""
+        self._adopt(await self._begin({}))
+
+    async def answers(self) -> bool:
+        """Returns True if requests are answered."""
+        return self._server is not None and await self._server.answers()
+
+    async def failed(self) -> None:
+        """Waits until the server that answers has ended by itself."""
+        await self._failed.wait()
+
+    @asynccontextmanager
+    async def turn(self, model: str, salt: str) -> AsyncIterator[Turn]:
+        """Waits for a slot for a request of `model`; raises ApiError 404 or 503."""
+        server = self._server
+        if server is None or (model != self.model and model not in self._adapters):
+            raise model_not_found(model)
+        adapter = None if model == self.model else server.adapters.index(model)
+        async with server.slots.take(salt) as (slot, mine):
+            yield Turn(
+                server=server,
+                slot=slot,
+                continued=mine and self.settings.continues,
+                adapter=adapter,
+            )
+
+    async def load(self, name: str, folder: Path) -> None:
+        """Serves the adapter in `folder` as `name`.
+
+        Raises ConversionFailure or ServerFailure; what answered before answers on.
+        """
+        async with self._changing:
+            target = self.settings.folder / f"{self._started}.gguf"
+            await conversion.write_adapter(folder, base=self._base, target=target)
+            # A third server would want memory that the machine may not have.
+            while self._retired is not None:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+            adapters = {**self._adapters, name: target}
+            server = await self._begin(adapters)
+            self._retire()
+            # Those that were unloaded meanwhile stay so.
+            self._adapters = {
+                one: path for one, path in adapters.items() if one == name or one in self._adapters
+            }
+            self._adopt(server)
+
+    def unload(self, name: str) -> bool:
+        """Stops serving an adapter; returns False if it is not loaded. Its open requests go on."""
+        path = self._adapters.pop(name, None)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        return path is not None
+
+    async def close(self) -> None:
+        """Ends all servers."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in (self._server, self._retired):
+            if server is not None:
+                await server.end()
+
+    async def _begin(self, adapters: dict[str, Path]) -> LlamaServer:
+        self._started += 1
+        return await LlamaServer.start(self.settings, self._started, list(adapters.items()))
+
+    def _adopt(self, server: LlamaServer) -> None:
+        self._server = server
+        self._spawn(self._watch(server))
+
+    def _retire(self) -> None:
+        if self._server is not None:
+            self._retired = self._server
+            self._spawn(self._finish(self._server))
+
+    async def _watch(self, server: LlamaServer) -> None:
+        code = await server.ended()
+        if server is self._server:
+            _log.error("llama_server_ended", code=code)
+            self._failed.set()
+
+    async def _finish(self, server: LlamaServer) -> None:
+        """Ends a server once its requests have."""
+        while server.slots.open:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        await server.end()
+        self._retired = None
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,88 @@
+"""llama.cpp's server behind our keeper (https://github.com/ggml-org/llama.cpp)."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core import telemetry
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.flags import flags_of
+from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+
+CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True)
+# Of its `--help`; those that came last.
+_NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock")
+_PROBE_SECONDS = 60
+_FLAGS = {
+    "context_length": "max-model-len",
+    "max_concurrency": "max-concurrency",
+    "max_batched_tokens": "max-batched-tokens",
+    "prefix_caching": "prefix-caching",
+}
+
+log = telemetry.logger("engines")
+
+
+@dataclass(frozen=True)
+class LlamacppEngine:
+    """`llama-server`, kept by a program of ours that converts, counts and maps names."""
+
+    program: Path
+    name: str = "llamacpp"
+    capabilities: EngineCapabilities = CAPABILITIES
+    # The conversion to GGUF needs torch for a while.
+    memory_bytes: int = 2 * 2**30
+    shares_gpus: bool = True
+
+    def installed(self) -> bool:
+        """Returns True if the program runs and is new enough."""
+        try:
+            done = subprocess.run(
+                [str(self.program), "--help"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            log.error("llamacpp_unavailable", program=str(self.program), reason=str(error))
+            return False
+        if lacking := [word for word in _NEEDED if word not in done.stdout]:
+            reason = f"it is no llama-server, or too old: it lacks {', '.join(lacking)}"
+            log.error("llamacpp_unavailable", program=str(self.program), reason=reason)
+            return False
+        log.info("llamacpp_found", program=str(self.program))
+        return True
+
+    def programs(self) -> tuple[Path, ...]:
+        """The server and the libraries beside it, as llama.cpp's releases have them."""
+        program = self.program.resolve()
+        return (self.program, program, *sorted(program.parent.glob("lib*.so*")))
+
+    def environment(self, spec: EngineSpec) -> dict[str, str]:
+        """No variables."""
+        return {}
+
+    def command(self, spec: EngineSpec) -> list[str]:
+        """The arguments that start the keeper with this interpreter."""
+        return [
+            sys.executable,
+            "-m",
+            "windlass_agent.engines.llamacpp",
+            f"--program={self.program}",
+            f"--model={spec.model_dir}",
+            f"--served-model-name={spec.served_name}",
+            f"--scratch={spec.scratch}",
+            f"--max-adapters={spec.max_adapters}",
+            *flags_of(spec.arguments, _FLAGS),
+            *([f"--cpus={spec.cpus}"] if spec.cpus else []),
+            *(["--on-gpus"] if spec.gpus else []),
+            *parse_endpoint(spec.endpoint).flags,
+        ]
+
+    def control(self, endpoint: str) -> EngineControl:
+        """A handle on the one that listens at `endpoint`; call inside an event loop."""
+        return HttpControl(self.name, self.capabilities, endpoint)

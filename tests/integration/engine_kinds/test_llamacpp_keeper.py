@@ -1,0 +1,145 @@
+"""The keeper of a real `llama-server`: adapters come while it answers, and it outlives refusals."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from tests.support.environments.llama_server import llama_server
+from tests.support.environments.postgres import reachable_folder
+from tests.support.factories.toy_model import make_adapter, make_model
+from tests.support.waiting import until
+
+from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.llamacpp import conversion
+from windlass_agent.engines.llamacpp.bodies import placed
+from windlass_agent.engines.llamacpp.conversion import ConversionFailure
+from windlass_agent.engines.llamacpp.keeper import Keeper, Turn
+from windlass_agent.engines.llamacpp.server import ServerSettings
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.timeout(1800),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    make_adapter(make_model(folder / "base"), folder / "a", seed=1)
+    make_adapter(folder / "base", folder / "b", seed=2)
+    return folder / "base"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def keeper(base: Path) -> AsyncIterator[Keeper]:
+    program = await asyncio.to_thread(llama_server)
+    with reachable_folder() as folder:
+        model = await conversion.write_model(base, folder / "model.gguf", name="toy")
+        settings = ServerSettings(
+            program=program, model=model, folder=folder, context=256, concurrency=1
+        )
+        made = Keeper(settings, model="toy", base=base, max_adapters=4)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+async def say(turn: Turn) -> str:
+    body = {"prompt": "the quick", "max_tokens": 8, "temperature": 0}
+    asked = placed(
+        body,
+        slot=turn.slot,
+        continued=turn.continued,
+        adapter=turn.adapter,
+        adapters=len(turn.server.adapters),
+    )
+    async with turn.server.session.post("/v1/completions", json=asked) as response:
+        answer: dict[str, Any] = await response.json()
+        return str(answer["choices"][0]["text"])
+
+
+async def answer(keeper: Keeper, model: str) -> str:
+    async with keeper.turn(model, "salt") as turn:
+        return await say(turn)
+
+
+async def test_an_adapter_comes_while_requests_are_open(keeper: Keeper, base: Path) -> None:
+    plain = await answer(keeper, "toy")
+    async with keeper.turn("toy", "salt") as old:
+        await keeper.load("a", base.parent / "a")
+        assert keeper.open == 1
+        first = await answer(keeper, "a")
+        assert first != plain
+        assert await say(old) == plain, "the server of an open request was ended"
+        # A third server waits until the first has gone.
+        loading = asyncio.create_task(keeper.load("b", base.parent / "b"))
+        assert await answer(keeper, "a") == first
+        assert not loading.done()
+    await loading
+    second = await answer(keeper, "b")
+    assert len({plain, first, second}) == 3
+    # One slot for all: none answers with what another's weights have read.
+    said = [await answer(keeper, name) for name in ("a", "toy", "b", "toy", "a")]
+    assert said == [first, plain, second, plain, first]
+    assert not await old.server.answers()
+
+
+async def test_one_that_is_unloaded_is_gone_at_once(keeper: Keeper, base: Path) -> None:
+    await keeper.load("a", base.parent / "a")
+    async with keeper.turn("a", "salt") as turn:
+        assert keeper.unload("a")
+        assert await say(turn)
+    assert not keeper.unload("a")
+    with pytest.raises(ApiError) as unknown:
+        await answer(keeper, "a")
+    assert unknown.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"bias": "lora_only"}, "biases"),
+        ({"target_modules": ["embed_tokens"]}, "not a LoRA"),
+    ],
+)
+async def test_what_it_cannot_load_is_refused_and_the_rest_answers_on(
+    keeper: Keeper, base: Path, tmp_path: Path, wrong: dict[str, Any], said: str
+) -> None:
+    before = await answer(keeper, "toy")
+    make_adapter(base, tmp_path / "wrong", seed=3, **wrong)
+    with pytest.raises(ConversionFailure, match=said):
+        await keeper.load("wrong", tmp_path / "wrong")
+    assert await answer(keeper, "toy") == before
+    assert keeper.adapters == ()
+
+
+async def test_files_that_are_damaged_are_named_without_their_place(
+    keeper: Keeper, base: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(base.parent / "a", tmp_path / "cut")
+    (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"\0" * 20)
+    with pytest.raises(ConversionFailure) as refused:
+        await keeper.load("cut", tmp_path / "cut")
+    assert str(refused.value) == "The conversion to GGUF ended with code 1."
+
+
+async def test_the_death_of_the_server_is_noticed(keeper: Keeper) -> None:
+    (child,) = [
+        one for one in psutil.Process().children() if "llama-server" in " ".join(one.cmdline())
+    ]
+    child.kill()
+    async with asyncio.timeout(60):
+        await keeper.failed()
+    assert not await keeper.answers()
+    await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
