@@ -3,9 +3,12 @@
 import asyncio
 import hashlib
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import psutil
 import pytest
 from tests.support.agents.engine_machine import (
     START_SECONDS,
@@ -23,6 +26,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import WorkloadLimits, cgroups, confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.executors.process.allocator import ENGINE
+from windlass_agent.executors.process.engines.engine_process import EngineRecord
+from windlass_agent.executors.process.processes import start_time
 
 pytestmark = pytest.mark.torch
 
@@ -39,6 +44,29 @@ def folder() -> Iterator[Path]:
     # A socket's path must be short.
     with reachable_folder() as folder:
         yield folder
+
+
+async def test_what_a_dead_engine_has_started_ends_with_the_next_agent(
+    store: Store, folder: Path
+) -> None:
+    leader = subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], start_new_session=True)
+    children = await until(lambda: psutil.Process(leader.pid).children())
+    record = EngineRecord(
+        workload=workload(store).SerializeToString(),
+        argument="sleep",
+        pid=leader.pid,
+        started=start_time(leader.pid),
+    )
+    leader.kill()
+    leader.wait()
+    assert children[0].is_running()
+    path = folder / "engines" / "eng-1.json"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(msgspec.json.encode(record))
+    async with machine(folder) as host:
+        assert host.driver.statuses() == []
+        assert not path.exists()
+        await until(lambda: not children[0].is_running())
 
 
 async def test_an_engine_lives_from_wish_to_end(store: Store, folder: Path) -> None:

@@ -135,6 +135,9 @@ def terminate(process: Process) -> None:
 
 def kill_session(pid: int, started: float) -> None:
     """Kills every process of a leader's session, in all of its process groups."""
+    if started < psutil.boot_time():
+        # Numbers begin again with the machine.
+        return
     now = start_time(pid)
     if now and abs(now - started) >= _SAME_START_SECONDS:
         # The number is another's by now, so nothing of the session can be left.

@@ -16,6 +16,7 @@ from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
 from windlass_agent.executors.process.engines.engine_run import EngineHouse, EngineRun
 from windlass_agent.executors.process.engines.start_turns import StartTurns
+from windlass_agent.executors.process.processes import kill_session
 from windlass_agent.folders import private_folder
 
 log = telemetry.logger("engines")
@@ -115,6 +116,9 @@ class EngineDriver:
             record = read_record(path)
             process = await asyncio.to_thread(EngineProcess.find, record, files) if record else None
             if record is None or process is None:
+                if record is not None and record.pid:
+                    # What an engine starts may outlive it where no walls end both.
+                    await asyncio.to_thread(kill_session, record.pid, record.started)
                 files.remove()
                 continue
             workload = pb.Workload.FromString(record.workload)
