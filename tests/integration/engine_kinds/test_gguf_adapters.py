@@ -11,8 +11,9 @@ from tests.support.environments.postgres import reachable_folder
 from tests.support.factories.toy_model import make_adapter, make_model
 from transformers import AutoModelForCausalLM
 
-from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.server import LlamaServer, ServerSettings
+from windlass_agent.gguf import adapter_file, model_file
+from windlass_agent.gguf.layout import Unsupported
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
 IDS = [7, 30, 99, 201, 5, 64, 8, 311]
@@ -38,12 +39,12 @@ async def test_llama_cpp_says_what_peft_says(tmp_path: Path) -> None:
     program = llama_server()
     base = make_model(tmp_path / "base")
     with reachable_folder() as folder:
-        model = await conversion.write_model(base, folder / "model.gguf", name="toy")
+        (model,) = model_file.write(base, folder / "model.gguf", name="toy")
         files = []
         for number, (name, options) in enumerate(KINDS.items()):
             made = make_adapter(base, tmp_path / name, seed=number, **options)
             target = folder / f"{number}.gguf"
-            await conversion.write_adapter(made, base=base, target=target)
+            adapter_file.write(made, base, target)
             files.append((name, target))
         settings = ServerSettings(
             program=program, model=model, folder=folder, context=256, concurrency=1
@@ -63,3 +64,23 @@ async def test_llama_cpp_says_what_peft_says(tmp_path: Path) -> None:
                 assert used is None or not torch.allclose(wanted, plain, atol=0.5)
         finally:
             await server.end()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+        ({"bias": "lora_only"}, "biases"),
+        ({"target_modules": ["embed_tokens"]}, "not a LoRA"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused(
+    tmp_path: Path, wrong: dict[str, Any], said: str
+) -> None:
+    base = make_model(tmp_path / "base")
+    adapter = make_adapter(base, tmp_path / "adapter", seed=3, **wrong)
+    with pytest.raises(Unsupported, match=said):
+        adapter_file.write(adapter, base, tmp_path / "adapter.gguf")

@@ -15,11 +15,11 @@ from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.waiting import until
 
 from windlass.inference_api.errors import ApiError
-from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.bodies import placed
 from windlass_agent.engines.llamacpp.conversion import ConversionFailure
 from windlass_agent.engines.llamacpp.keeper import Keeper, Turn
 from windlass_agent.engines.llamacpp.server import ServerSettings
+from windlass_agent.gguf import model_file
 
 pytestmark = [
     pytest.mark.torch,
@@ -40,7 +40,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def keeper(base: Path) -> AsyncIterator[Keeper]:
     program = await asyncio.to_thread(llama_server)
     with reachable_folder() as folder:
-        model = await conversion.write_model(base, folder / "model.gguf", name="toy")
+        (model,) = model_file.write(base, folder / "model.gguf", name="toy")
         settings = ServerSettings(
             program=program, model=model, folder=folder, context=256, concurrency=1
         )
@@ -103,22 +103,12 @@ async def test_one_that_is_unloaded_is_gone_at_once(keeper: Keeper, base: Path) 
     assert unknown.value.status == 404
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"use_dora": True}, "DoRA"),
-        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "modules_to_save"),
-        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
-        ({"bias": "lora_only"}, "biases"),
-        ({"target_modules": ["embed_tokens"]}, "not a LoRA"),
-    ],
-)
 async def test_what_it_cannot_load_is_refused_and_the_rest_answers_on(
-    keeper: Keeper, base: Path, tmp_path: Path, wrong: dict[str, Any], said: str
+    keeper: Keeper, base: Path, tmp_path: Path
 ) -> None:
     before = await answer(keeper, "toy")
-    make_adapter(base, tmp_path / "wrong", seed=3, **wrong)
-    with pytest.raises(ConversionFailure, match=said):
+    make_adapter(base, tmp_path / "wrong", seed=3, use_dora=True)
+    with pytest.raises(ConversionFailure, match="DoRA"):
         await keeper.load("wrong", tmp_path / "wrong")
     assert await answer(keeper, "toy") == before
     assert keeper.adapters == ()
