@@ -291,6 +291,7 @@ async def test_an_engine_that_takes_too_much_memory_says_so(folder: Path, store:
         wanted.resources.memory_bytes = 2**25
         await host.driver.apply(wanted)
         failed = await host.reaches(pb.PHASE_FAILED)
-    assert failed.message == (
-        "The engine took more than the 32 MiB of memory that it may use on its machine."
-    )
+    killed = "The engine took more than the 32 MiB of memory that it may use on its machine."
+    # Seldom the kernel refuses the memory instead, and then the program's own words are told.
+    refused = "failed to map segment"
+    assert failed.message == killed or refused in failed.message
