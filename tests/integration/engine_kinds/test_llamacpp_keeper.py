@@ -18,7 +18,7 @@ from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.llamacpp.bodies import placed
 from windlass_agent.engines.llamacpp.conversion import ConversionFailure
 from windlass_agent.engines.llamacpp.keeper import Keeper, Turn
-from windlass_agent.engines.llamacpp.server import ServerSettings
+from windlass_agent.engines.llamacpp.server import LlamaServer, ServerFailure, ServerSettings
 from windlass_agent.gguf import model_file
 
 pytestmark = [
@@ -90,6 +90,22 @@ async def test_an_adapter_comes_while_requests_are_open(keeper: Keeper, base: Pa
     said = [await answer(keeper, name) for name in ("a", "toy", "b", "toy", "a")]
     assert said == [first, plain, second, plain, first]
     assert not await old.server.answers()
+
+
+async def test_a_failure_leaves_no_file_and_a_second_wish_no_second_server(
+    keeper: Keeper, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ServerFailure("no memory")
+
+    there = set(keeper.settings.folder.glob("*.gguf"))
+    with monkeypatch.context() as patch:
+        patch.setattr(LlamaServer, "start", fail)
+        with pytest.raises(ServerFailure, match="no memory"):
+            await keeper.load("a", base.parent / "a")
+    assert set(keeper.settings.folder.glob("*.gguf")) == there
+    await asyncio.gather(*(keeper.load("a", base.parent / "a") for _ in range(2)))
+    assert len(set(keeper.settings.folder.glob("*.gguf")) - there) == 1
 
 
 async def test_one_that_is_unloaded_is_gone_at_once(keeper: Keeper, base: Path) -> None:

@@ -8,7 +8,13 @@ import msgspec
 from windlass.inference_api.errors import bad_value, unsupported
 from windlass.inference_api.formats import TextFormat
 from windlass.inference_api.llamacpp import checked_chat, checked_completion, only_prompt
-from windlass.inference_api.requests import ChatRequest, CompletionRequest, StreamOptions, stops
+from windlass.inference_api.requests import (
+    ChatRequest,
+    CompletionRequest,
+    StreamOptions,
+    biases,
+    stops,
+)
 from windlass.inference_api.tools import wanted
 
 # llama.cpp takes its own default for the largest number.
@@ -87,7 +93,8 @@ def _generation(
     request: ChatRequest | CompletionRequest, tokens: int | None, *, context: int
 ) -> dict[str, Any]:
     if tokens is not None and tokens > context:
-        where = "max_completion_tokens" if _has(request, "max_completion_tokens") else "max_tokens"
+        newer = getattr(request, "max_completion_tokens", None)
+        where = "max_tokens" if newer is None else "max_completion_tokens"
         raise bad_value(f"This model's maximum context length is {context} tokens.", where)
     options = request.stream_options or StreamOptions()
     body = _DEFAULTS | {
@@ -107,15 +114,12 @@ def _generation(
     if request.seed is not None:
         body["seed"] = request.seed % _SEEDS
     if request.logit_bias:
-        body["logit_bias"] = request.logit_bias
+        # As numbers: a key that is none to llama.cpp, such as `1_0`, would be read as a text.
+        body["logit_bias"] = biases(request.logit_bias)
     if request.stream:
         body["stream_options"] = {"include_usage": options.include_usage}
         body["timings_per_token"] = options.continuous_usage_stats
     return body
-
-
-def _has(request: object, name: str) -> bool:
-    return getattr(request, name, None) is not None
 
 
 def placed(

@@ -91,18 +91,26 @@ class Keeper:
             )
 
     async def load(self, name: str, folder: Path) -> None:
-        """Serves the adapter in `folder` as `name`.
+        """Serves the adapter in `folder` as `name`; one that is served stays.
 
         Raises ConversionFailure or ServerFailure; what answered before answers on.
         """
         async with self._changing:
+            if name in self._adapters:
+                # A caller that gave up waiting asks again.
+                return
             target = self.settings.folder / f"{self._started}.gguf"
-            await conversion.write_adapter(folder, base=self._base, target=target)
-            # A third server would want memory that the machine may not have.
-            while self._retired is not None:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
-            adapters = {**self._adapters, name: target}
-            server = await self._begin(adapters)
+            try:
+                await conversion.write_adapter(folder, base=self._base, target=target)
+                # A third server would want memory that the machine may not have.
+                while self._retired is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SECONDS)
+                adapters = {**self._adapters, name: target}
+                server = await self._begin(adapters)
+            except BaseException:
+                # It is tried again and again, and each time would leave a file.
+                target.unlink(missing_ok=True)
+                raise
             self._retire()
             # Those that were unloaded meanwhile stay so.
             self._adapters = {

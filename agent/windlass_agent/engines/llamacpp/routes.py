@@ -99,7 +99,9 @@ async def _load_adapter(request: web.Request) -> web.Response:
 async def _unload_adapter(request: web.Request) -> web.Response:
     body = parse(UnloadAdapterRequest, await request.read())
     if not request.app[KEEPER].unload(body.lora_name):
-        raise ApiError(f"The adapter `{body.lora_name}` is not loaded.", status=404)
+        raise ApiError(
+            f"The adapter `{body.lora_name}` is not loaded.", status=404, code="adapter_not_found"
+        )
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

@@ -126,8 +126,10 @@ class LlamaServer:
             async with asyncio.timeout(START_SECONDS):
                 await server._until_ready()
                 await server._read_template()
-        except BaseException:
+        except BaseException as error:
             await server.end()
+            if isinstance(error, (TimeoutError, aiohttp.ClientError)):
+                raise ServerFailure("llama-server did not answer in time") from error
             raise
         return server
 

@@ -42,6 +42,10 @@ def test_defaults_are_openai_s() -> None:
     assert chat(max_completion_tokens=7)["max_tokens"] == 7
 
 
+def test_a_token_is_a_number_however_it_is_written() -> None:
+    assert chat(logit_bias={"1_0": 5, " 7": -1})["logit_bias"] == ((10, 5.0), (7, -1.0))
+
+
 @given(st.integers(-(2**70), 2**70).filter(lambda seed: -(2**63) <= seed < 2**63))
 def test_no_seed_stands_for_chance(seed: int) -> None:
     assert 0 <= chat(seed=seed)["seed"] < 2**32 - 1
