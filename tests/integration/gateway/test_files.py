@@ -79,27 +79,22 @@ async def test_lists_page_and_filter(front: Front) -> None:
         await client.files.create(file=("a.txt", b"x"), purpose="batch")
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "found"),
-    [
+async def test_a_range_of_the_content(front: Front) -> None:
+    file = await front.openai().files.create(file=("a.bin", CHAT), purpose="user_data")
+    for asked, status, found in (
         ("bytes=0-9", 206, slice(0, 10)),
         ("bytes=10-", 206, slice(10, None)),
         ("bytes=-5", 206, slice(-5, None)),
         ("bytes=5-999999999", 206, slice(5, None)),
         ("bytes=a-b", 200, slice(None)),
         ("bytes=999999-", 416, None),
-    ],
-)
-async def test_a_range_of_the_content(
-    front: Front, asked: str, status: int, found: slice | None
-) -> None:
-    file = await front.openai().files.create(file=("a.bin", CHAT), purpose="user_data")
-    async with front.http() as http:
-        answer = await http.get(f"/v1/files/{file.id}/content", headers={"Range": asked})
-    assert answer.status_code == status
-    if found is not None:
-        assert answer.content == CHAT[found]
-        assert int(answer.headers["content-length"]) == len(CHAT[found])
+    ):
+        async with front.http() as http:
+            answer = await http.get(f"/v1/files/{file.id}/content", headers={"Range": asked})
+        assert answer.status_code == status, asked
+        if found is not None:
+            assert answer.content == CHAT[found], asked
+            assert int(answer.headers["content-length"]) == len(CHAT[found]), asked
 
 
 def form(*parts: tuple[str, str | None, bytes], end: bytes = b"--B--\r\n") -> bytes:
@@ -121,13 +116,13 @@ async def post(front: Front, body: bytes) -> httpx.Response:
         )
 
 
-@pytest.mark.parametrize("size", [10, 3 * 2**20])
-async def test_the_purpose_may_come_after_the_file(front: Front, size: int) -> None:
-    content = b"x" * size
-    answer = await post(front, form(("file", "a", content), ("purpose", None, b"user_data")))
-    assert answer.status_code == 200, answer.text
-    found = await front.openai().files.content(answer.json()["id"])
-    assert hashlib.sha256(found.content).digest() == hashlib.sha256(content).digest()
+async def test_the_purpose_may_come_after_the_file(front: Front) -> None:
+    for size in (10, 3 * 2**20):
+        content = b"x" * size
+        answer = await post(front, form(("file", "a", content), ("purpose", None, b"user_data")))
+        assert answer.status_code == 200, answer.text
+        found = await front.openai().files.content(answer.json()["id"])
+        assert hashlib.sha256(found.content).digest() == hashlib.sha256(content).digest()
 
 
 FILE, PURPOSE = ("file", "a.jsonl", CHAT), ("purpose", None, b"fine-tune")
@@ -146,60 +141,56 @@ def provenance(**changes: bytes | None) -> list[tuple[str, str | None, bytes]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        (form(PURPOSE), "file"),
-        (form(FILE), "purpose"),
-        (form(PURPOSE, FILE, FILE), "file"),
-        (form(PURPOSE, ("other", "a", b"x")), "other"),
-        (form(PURPOSE, FILE, ("purpose", None, b"batch")), "purpose"),
-        (form(("what", None, b"x")), "what"),
-        (form(("purpose", None, b"spying"), FILE), "purpose"),
-        (form(PURPOSE, ("file", "a/..", b"x")), "file"),
-        (form(PURPOSE, ("file", "a.jsonl", b"not json\n")), "file"),
-        (form(PURPOSE, ("expires_after[seconds]", None, b"x"), FILE), "expires_after.anchor"),
-        *(
-            (form(PURPOSE, *provenance(**{name: value}), FILE), f"windlass.provenance.{name}")
-            for name, value in {
-                "filename": b"a\x01",
-                "format": b"Alpaca!",
-                "sha256": b"0" * 63,
-                "rows": b"-1",
-                "skipped": b"2",
-                "converter": b"x" * 65,
-            }.items()
-        ),
-        (form(PURPOSE, *provenance(rows=None), FILE), "windlass.provenance.rows"),
-        (form(PURPOSE, ("windlass[provenance][x]", None, b"y"), FILE), "windlass[provenance][x]"),
-        (form(("purpose", None, b"\xff"), FILE), None),
-        (form(("purpose", None, b"x" * 100_000), FILE), None),
-        (form(PURPOSE, FILE, end=b""), None),
-        (b"nonsense", None),
-        (b"", None),
-    ],
+BAD_FORMS = (
+    (form(PURPOSE), "file"),
+    (form(FILE), "purpose"),
+    (form(PURPOSE, FILE, FILE), "file"),
+    (form(PURPOSE, ("other", "a", b"x")), "other"),
+    (form(PURPOSE, FILE, ("purpose", None, b"batch")), "purpose"),
+    (form(("what", None, b"x")), "what"),
+    (form(("purpose", None, b"spying"), FILE), "purpose"),
+    (form(PURPOSE, ("file", "a/..", b"x")), "file"),
+    (form(PURPOSE, ("file", "a.jsonl", b"not json\n")), "file"),
+    (form(PURPOSE, ("expires_after[seconds]", None, b"x"), FILE), "expires_after.anchor"),
+    *(
+        (form(PURPOSE, *provenance(**{name: value}), FILE), f"windlass.provenance.{name}")
+        for name, value in {
+            "filename": b"a\x01",
+            "format": b"Alpaca!",
+            "sha256": b"0" * 63,
+            "rows": b"-1",
+            "skipped": b"2",
+            "converter": b"x" * 65,
+        }.items()
+    ),
+    (form(PURPOSE, *provenance(rows=None), FILE), "windlass.provenance.rows"),
+    (form(PURPOSE, ("windlass[provenance][x]", None, b"y"), FILE), "windlass[provenance][x]"),
+    (form(("purpose", None, b"\xff"), FILE), None),
+    (form(("purpose", None, b"x" * 100_000), FILE), None),
+    (form(PURPOSE, FILE, end=b""), None),
+    (b"nonsense", None),
+    (b"", None),
 )
-async def test_a_bad_form_is_refused_and_leaves_nothing(
-    front: Front, body: bytes, param: str | None
-) -> None:
-    answer = await post(front, body)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"]["param"] == param
-    assert await stored(front) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(ALPACA, "Alpaca"), (b"[%b]" % ALPACA, "a JSON array"), (gzip.compress(CHAT), "a gzip file")],
-    # What gzip writes holds the time, and every worker must know a test by the same name.
-    ids=["Alpaca", "array", "gzip"],
-)
-async def test_a_foreign_file_is_refused_with_its_conversion(
-    front: Front, content: bytes, said: str
-) -> None:
-    with pytest.raises(openai.BadRequestError, match=f"looks like {said}.*windlass files convert"):
-        await front.openai().files.create(file=("data.json", content), purpose="fine-tune")
-    assert await stored(front) == []
+async def test_a_bad_form_is_refused_and_leaves_nothing(front: Front) -> None:
+    for body, param in BAD_FORMS:
+        answer = await post(front, body)
+        assert answer.status_code == 400, (answer.text, body[:200])
+        assert answer.json()["error"]["param"] == param, body[:200]
+        assert await stored(front) == [], body[:200]
+
+
+async def test_a_foreign_file_is_refused_with_its_conversion(front: Front) -> None:
+    client = front.openai()
+    for content, said in (
+        (ALPACA, "Alpaca"), (b"[%b]" % ALPACA, "a JSON array"), (gzip.compress(CHAT), "a gzip file")
+    ):  # fmt: skip
+        with pytest.raises(
+            openai.BadRequestError, match=f"looks like {said}.*windlass files convert"
+        ):
+            await client.files.create(file=("data.json", content), purpose="fine-tune")
+        assert await stored(front) == []
 
 
 async def test_a_file_that_is_too_large_is_refused(front: Front) -> None:

@@ -44,10 +44,11 @@ def graders(front: Front, key: str | None = None) -> Any:
     return front.openai(key).fine_tuning.alpha.graders
 
 
-@pytest.mark.parametrize("grader", [CHECK, LIKE, SCORE, LABEL, MULTI])
-async def test_a_grader_is_validated(front: Front, grader: dict[str, Any]) -> None:
-    answer = await graders(front).with_raw_response.validate(grader=grader)
-    assert answer.http_response.json() == {"grader": grader}
+async def test_a_grader_is_validated(front: Front) -> None:
+    client = graders(front)
+    for grader in (CHECK, LIKE, SCORE, LABEL, MULTI):
+        answer = await client.with_raw_response.validate(grader=grader)
+        assert answer.http_response.json() == {"grader": grader}
 
 
 async def test_what_is_no_grader_is_refused_by_its_field(front: Front) -> None:

@@ -49,9 +49,8 @@ async def test_a_setting_that_does_not_fit_is_named(tenant: Tenant) -> None:
     assert (await refusal(tenant, training_file=labelled, **one))[1] == "hyperparameters.batch_size"
 
 
-@pytest.mark.parametrize(
-    ("method", "row", "takes"),
-    [
+async def test_files_fit_their_method(tenant: Tenant) -> None:
+    for method, row, takes in (
         ("kto", LABELLED, True),
         ("kto", PREFERENCE, True),
         ("kto", CHAT, False),
@@ -60,17 +59,14 @@ async def test_a_setting_that_does_not_fit_is_named(tenant: Tenant) -> None:
         ("reward", PREFERENCE, True),
         ("reward", CHAT, False),
         ("supervised", LABELLED, False),
-    ],
-)
-async def test_files_fit_their_method(
-    tenant: Tenant, method: str, row: dict[str, Any], takes: bool
-) -> None:
-    fields = {} if method == "supervised" else extra(method)
-    fields["training_file"] = await put(tenant, row)
-    if takes:
-        assert (await tenant.create(**fields)).method == method
-    else:
-        assert await refusal(tenant, **fields) == ("invalid_training_file", "training_file")
+    ):
+        fields = {} if method == "supervised" else extra(method)
+        fields["training_file"] = await put(tenant, row)
+        if takes:
+            assert (await tenant.create(**fields)).method == method
+        else:
+            found = await refusal(tenant, **fields)
+            assert found == ("invalid_training_file", "training_file"), (method, row)
 
 
 async def test_a_teacher_comes_with_the_assignment_and_stays(

@@ -150,9 +150,8 @@ async def import_row(platform: Platform, import_id: str) -> Any:
         return (await connection.execute(imports.select().where(imports.c.id == import_id))).one()
 
 
-@pytest.mark.parametrize(
-    ("files", "reason"),
-    [
+async def test_models_that_are_refused_leave_no_name(platform: Platform) -> None:
+    refusals: tuple[tuple[dict[str, bytes], str], ...] = (
         ({**FILES, "config.json": b'{"model_type": "x", "auto_map": {"A": "b"}}'}, "remote_code"),
         ({**FILES, "config.json": b"\xff{"}, "invalid_config"),
         ({**FILES, "pytorch_model.bin": b"\x80"}, "unsafe_file"),
@@ -163,14 +162,11 @@ async def import_row(platform: Platform, import_id: str) -> Any:
         ({**FILES, "model.safetensors": b"no"}, "damaged_weights"),
         ({**FILES, "model.safetensors": b""}, "damaged_weights"),
         ({**FILES, "model-00001-of-00002.safetensors": weights()}, "incomplete_model"),
-    ],
-)
-async def test_models_that_are_refused_leave_no_name(
-    platform: Platform, files: dict[str, bytes], reason: str
-) -> None:
-    found = await refused(platform.import_model("tiny", files, **platform.tenant()))
-    assert found == (grpc.StatusCode.INVALID_ARGUMENT, reason)
-    assert not await listed(platform, "proj-a")
+    )
+    for files, reason in refusals:
+        found = await refused(platform.import_model("tiny", files, **platform.tenant()))
+        assert found == (grpc.StatusCode.INVALID_ARGUMENT, reason), files.keys()
+        assert not await listed(platform, "proj-a")
 
 
 async def test_global_models_are_the_platforms_and_everybodys(platform: Platform) -> None:

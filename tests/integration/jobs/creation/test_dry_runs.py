@@ -117,9 +117,8 @@ async def test_an_evaluation_is_checked_before_its_file_is_uploaded(tenant: Tena
         assert (error.param, error.reason) == (param, reason or error.reason)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
+async def test_a_dry_run_refuses_what_a_creation_does(tenant: Tenant) -> None:
+    refusals: tuple[tuple[dict[str, Any], str], ...] = (
         ({"model": "tinny"}, "model"),
         ({"training_file": "file-unknown"}, "training_file"),
         ({"hyperparameters": b'{"n_epochs": 0}'}, "method.supervised.hyperparameters.n_epochs"),
@@ -128,13 +127,10 @@ async def test_an_evaluation_is_checked_before_its_file_is_uploaded(tenant: Tena
         ({"integrations": b'[{"type": "wandb", "wandb": {"project": "p"}}]'},
          "integrations.0.wandb"),
         ({"method": "reinforcement"}, "method.reinforcement.grader"),
-    ],
-)  # fmt: skip
-async def test_a_dry_run_refuses_what_a_creation_does(
-    tenant: Tenant, fields: dict[str, Any], param: str
-) -> None:
-    error = await refusal(tenant, fields)
-    assert (error.code, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, param)
+    )  # fmt: skip
+    for fields, param in refusals:
+        error = await refusal(tenant, fields)
+        assert (error.code, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, param)
 
 
 async def test_a_foreign_file_and_model_do_not_exist(plane: JobsPlane, tenant: Tenant) -> None:

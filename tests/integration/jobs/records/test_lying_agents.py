@@ -1,6 +1,7 @@
 """Agents and runners that report what cannot be: nobody else's jobs notice."""
 
 import math
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,29 +20,34 @@ NUL = "torn\0apart"
 HUGE = 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+@pytest.fixture
+async def agent(plane: JobsPlane) -> AsyncIterator[ScriptedAgent]:
+    """One with room for all jobs of a test."""
+    made = await plane.agent(slots=100)
+    yield made
+    await made.close()
+
+
+async def test_what_no_column_holds_keeps_no_other_status_from_its_job(
+    tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    lies: tuple[dict[str, Any], ...] = (
         {"phase": "PENDING", "message": NUL},
         {"phase": "PENDING", "queue": NUL},
         {"phase": "FAILED", "reason": NUL},
         {"phase": "FAILED", "message": NUL},
         {"phase": "RUNNING", "observations": [clusters_pb2.Observation(key=NUL, message=NUL)]},
         {"phase": "PENDING", "message": "x" * 2_000_000},
-    ],
-    ids=lambda given: " ".join(given),
-)
-async def test_what_no_column_holds_keeps_no_other_status_from_its_job(
-    plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent, said: dict[str, Any]
-) -> None:
-    lied, honest = await tenant.create(), await tenant.create()
-    await agent.wants(lied.id)
-    await agent.wants(honest.id)
-    await agent.says(lied.id, **said)
-    await agent.says(honest.id, "RUNNING")
-    await tenant.wait_for(honest.id, "RUNNING")
-    seen = await tenant.job(lied.id)
-    assert len(seen.SerializeToString()) < 20_000
+    )
+    for said in lies:
+        lied, honest = await tenant.create(), await tenant.create()
+        await agent.wants(lied.id)
+        await agent.wants(honest.id)
+        await agent.says(lied.id, **said)
+        await agent.says(honest.id, "RUNNING")
+        await tenant.wait_for(honest.id, "RUNNING")
+        seen = await tenant.job(lied.id)
+        assert len(seen.SerializeToString()) < 20_000, said.keys()
 
 
 async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_job(
@@ -68,9 +74,10 @@ async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_job(
     assert (await tenant.job(jobs[1].id)).queue.reason == "It waits."
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
+async def test_numbers_that_cannot_be_are_stored_as_far_as_they_can(
+    tenant: Tenant, agent: ScriptedAgent
+) -> None:
+    impossible: tuple[dict[str, Any], ...] = (
         {"values": {NUL: 1.0}},
         {"step": HUGE, "total_steps": HUGE},
         {"step": -HUGE, "total_steps": -HUGE},
@@ -78,23 +85,19 @@ async def test_a_status_that_cannot_be_applied_keeps_no_other_from_its_job(
         {"trained_tokens": HUGE},
         {"trained_tokens": -HUGE},
         {"epoch": math.nan, "values": {"train_loss": math.inf, "tokens_per_second": math.nan}},
-    ],
-    ids=lambda given: " ".join(given),
-)
-async def test_numbers_that_cannot_be_are_stored_as_far_as_they_can(
-    tenant: Tenant, agent: ScriptedAgent, metrics: dict[str, Any]
-) -> None:
-    job = await tenant.create()
-    await agent.wants(job.id)
-    run = agent.run(job.id)
-    await run.step(1)
-    await run.report(runner_pb2.RunEvent(metrics=runner_pb2.StepMetrics(**metrics), at_ms=-HUGE))
-    await run.report(runner_pb2.RunEvent(metrics=runner_pb2.StepMetrics(**metrics), at_ms=HUGE))
-    await run.step(3)
-    await run.upload("FINAL", 1)
-    await run.finish(trained_tokens=metrics.get("trained_tokens", 0))
-    ended = await tenant.wait_for(job.id, "SUCCEEDED")
-    assert 0 <= ended.trained_tokens <= MAX_TOKENS
+    )
+    for metrics in impossible:
+        job = await tenant.create()
+        await agent.wants(job.id)
+        run, said = agent.run(job.id), runner_pb2.StepMetrics(**metrics)
+        await run.step(1)
+        await run.report(runner_pb2.RunEvent(metrics=said, at_ms=-HUGE))
+        await run.report(runner_pb2.RunEvent(metrics=said, at_ms=HUGE))
+        await run.step(3)
+        await run.upload("FINAL", 1)
+        await run.finish(trained_tokens=metrics.get("trained_tokens", 0))
+        ended = await tenant.wait_for(job.id, "SUCCEEDED")
+        assert 0 <= ended.trained_tokens <= MAX_TOKENS, metrics
 
 
 async def test_the_names_of_a_checkpoints_numbers_are_storable(
