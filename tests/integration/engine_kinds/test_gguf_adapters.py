@@ -47,7 +47,7 @@ async def test_llama_cpp_says_what_peft_says(tmp_path: Path) -> None:
             adapter_file.write(made, base, target)
             files.append((name, target))
         settings = ServerSettings(
-            program=program, model=model, folder=folder, context=256, concurrency=1
+            program=program, model=model, folder=folder, context=256, concurrency=1, cpus=1
         )
         server = await LlamaServer.start(settings, 1, files)
         try:

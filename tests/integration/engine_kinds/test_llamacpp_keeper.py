@@ -15,11 +15,12 @@ from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.waiting import until
 
 from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.bodies import placed
 from windlass_agent.engines.llamacpp.conversion import ConversionFailure
 from windlass_agent.engines.llamacpp.keeper import Keeper, Turn
 from windlass_agent.engines.llamacpp.server import LlamaServer, ServerFailure, ServerSettings
-from windlass_agent.gguf import model_file
+from windlass_agent.gguf import adapter_file, model_file
 
 pytestmark = [
     pytest.mark.torch,
@@ -42,7 +43,7 @@ async def keeper(base: Path) -> AsyncIterator[Keeper]:
     with reachable_folder() as folder:
         (model,) = model_file.write(base, folder / "model.gguf", name="toy")
         settings = ServerSettings(
-            program=program, model=model, folder=folder, context=256, concurrency=1
+            program=program, model=model, folder=folder, context=256, concurrency=1, cpus=1
         )
         made = Keeper(settings, model="toy", base=base, max_adapters=4)
         await made.start()
@@ -50,6 +51,16 @@ async def keeper(base: Path) -> AsyncIterator[Keeper]:
             yield made
         finally:
             await made.close()
+
+
+@pytest.fixture
+def converts_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters are written by this process, where torch is: one of their own costs seconds."""
+
+    async def write(folder: Path, *, base: Path, target: Path) -> None:
+        await asyncio.to_thread(adapter_file.write, folder, base, target)
+
+    monkeypatch.setattr(conversion, "write_adapter", write)
 
 
 async def say(turn: Turn) -> str:
@@ -71,6 +82,7 @@ async def answer(keeper: Keeper, model: str) -> str:
         return await say(turn)
 
 
+@pytest.mark.usefixtures("converts_here")
 async def test_an_adapter_comes_while_requests_are_open(keeper: Keeper, base: Path) -> None:
     plain = await answer(keeper, "toy")
     async with keeper.turn("toy", "salt") as old:
@@ -92,6 +104,7 @@ async def test_an_adapter_comes_while_requests_are_open(keeper: Keeper, base: Pa
     assert not await old.server.answers()
 
 
+@pytest.mark.usefixtures("converts_here")
 async def test_a_failure_leaves_no_file_and_a_second_wish_no_second_server(
     keeper: Keeper, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +121,7 @@ async def test_a_failure_leaves_no_file_and_a_second_wish_no_second_server(
     assert len(set(keeper.settings.folder.glob("*.gguf")) - there) == 1
 
 
+@pytest.mark.usefixtures("converts_here")
 async def test_one_that_is_unloaded_is_gone_at_once(keeper: Keeper, base: Path) -> None:
     await keeper.load("a", base.parent / "a")
     async with keeper.turn("a", "salt") as turn:
