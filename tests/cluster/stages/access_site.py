@@ -1,16 +1,18 @@
 """Windlass, a real cluster with its agent, two teams, and kubectl in their hands."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects import pods
 from tests.cluster.provision import programs
@@ -123,6 +125,24 @@ class AccessSite:
         )
         assert done.returncode == 0 or not check, done.stderr
         return done
+
+    def with_token(self, team: Team) -> Team:
+        """The same with what its plugin says now: kubectl starts it, for a second, each time."""
+        document = yaml.safe_load(team.kubeconfig.read_text())
+        (user,) = document["users"]
+        plugin = user["user"]["exec"]
+        said = subprocess.run(
+            [plugin["command"], *plugin["args"]],
+            env=self.environment(team),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        user["user"] = {"token": json.loads(said.stdout)["status"]["token"]}
+        path = team.kubeconfig.with_suffix(".token.yaml")
+        path.write_text(yaml.safe_dump(document))
+        return replace(team, kubeconfig=path)
 
     def words(self, team: Team, *words: str, dialect: Dialect = WEBSOCKET) -> list[str]:
         """The command line of kubectl, as one of the team."""
