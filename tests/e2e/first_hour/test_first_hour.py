@@ -46,13 +46,20 @@ def plays_as_printed(someone: Newcomer, page: list[Step]) -> None:
         )
 
 
+# A user, unlike this process; where this one is no root, it is a user itself.
 @pytest.mark.parametrize(
-    "others", [(), pytest.param((NARROW, WIDE), marks=pytest.mark.long)], ids=["one", "three"]
+    ("others", "account"),
+    [
+        pytest.param((), NOBODY if os.geteuid() == 0 else None, id="one"),
+        pytest.param((NARROW, WIDE), None, id="three", marks=pytest.mark.long),
+    ],
 )
-def test_the_page_shows_what_a_terminal_shows(base_folder: Path, others: tuple[int, ...]) -> None:
+def test_the_page_shows_what_a_terminal_shows(
+    base_folder: Path, others: tuple[int, ...], account: int | None
+) -> None:
     page = steps(PAGE.read_text())
     assert len(page) > 15
-    with newcomer(base_folder, COLUMNS) as someone:
+    with newcomer(base_folder, COLUMNS, account) as someone:
         plays_as_printed(someone, page)
         estimates_are_true(someone)
         for columns in others:
@@ -94,11 +101,9 @@ def document(someone: Newcomer, command: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize(
-    "then_with_one", [False, pytest.param(True, marks=pytest.mark.long)], ids=["without", "both"]
-)
-def test_a_user_comes_as_far_without_a_terminal(base_folder: Path, then_with_one: bool) -> None:
+def test_a_user_comes_as_far_without_a_terminal(base_folder: Path) -> None:
     page = steps(PAGE.read_text())
     with newcomer(base_folder, None, NOBODY) as someone:
         for step in page:
@@ -107,8 +112,6 @@ def test_a_user_comes_as_far_without_a_terminal(base_folder: Path, then_with_one
             text = "\n".join(printed.lines)
             assert "Traceback" not in text
             assert "\x1b" not in text, step.command
-        if not then_with_one:
-            return
         # In an organization of its own the page begins anew.
         someone.variables.clear()
         someone.play("WINDLASS_ORGANIZATION=$(windlass orgs create again -o name)")

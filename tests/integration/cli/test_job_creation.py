@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
@@ -36,9 +35,9 @@ def kept(shell: Shell) -> tuple[str, str]:
     return files, shell.data("jobs", "list", "-o", "name", "--all")
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
+def test_a_wrong_job_leaves_nothing_behind(shell: Shell, rows: str, model: str) -> None:
+    before = kept(shell)
+    wrong: tuple[tuple[tuple[str, ...], int, str], ...] = (
         (("--model", "feahter"), 1, "feather"),
         (("--set", "integrations.0.type=wandb", "--set", "integrations.0.wandb.project=p"), 1,
          "has no secret 'wandb'"),
@@ -49,35 +48,29 @@ def kept(shell: Shell) -> tuple[str, str]:
         (("--validation-file", "none.jsonl"), 2, "There is no file none.jsonl"),
         (("--set", "max_length=64"), 2, "Did you mean windlass.config.max_length?"),
         (("--set", "seed=x"), 2, "is not a whole number"),
-    ],
-)  # fmt: skip
-def test_a_wrong_job_leaves_nothing_behind(
-    shell: Shell, rows: str, model: str, options: tuple[str, ...], code: int, said: str
-) -> None:
-    before = kept(shell)
-    done = shell.run("jobs", "create", "--model", model, "--training-file", rows, *options)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    )  # fmt: skip
+    for options, code, said in wrong:
+        done = shell.run("jobs", "create", "--model", model, "--training-file", rows, *options)
+        assert (done.returncode, done.stdout) == (code, ""), options
+        assert said in done.stderr, options
+        assert done.stderr.count("\n") == 1, options
     assert kept(shell) == before
 
 
-@pytest.mark.parametrize("name", ExampleName)
-def test_every_example_passes_a_dry_run(
-    shell: Shell, model: str, tmp_path: Path, name: ExampleName
-) -> None:
+def test_every_example_passes_a_dry_run(shell: Shell, model: str, tmp_path: Path) -> None:
     before = kept(shell)
-    path = tmp_path / "my rows.jsonl"
-    path.write_text(f"{json.dumps(ROWS[name])}\n" * 20)
-    text = shell.data("jobs", "create", "--example", name)
-    here = ["--model", model, "--training-file", str(path)]
-    if name is ExampleName.DISTILLATION:
-        here += ["--teacher", model]
-    checked = shell.object("jobs", "create", "-f", "-", *here, "--dry-run", given=text)
-    usual = {"sft": "supervised", "rl": "reinforcement"}
-    assert (checked["id"], checked["windlass"]["method"]) == ("", usual.get(name, name))
-    assert "auto" not in checked["hyperparameters"].values()
-    assert "No live cluster has the backend trl" in checked["windlass"]["queue"]["reason"]
+    for name in ExampleName:
+        path = tmp_path / f"my rows of {name}.jsonl"
+        path.write_text(f"{json.dumps(ROWS[name])}\n" * 20)
+        text = shell.data("jobs", "create", "--example", name)
+        here = ["--model", model, "--training-file", str(path)]
+        if name is ExampleName.DISTILLATION:
+            here += ["--teacher", model]
+        checked = shell.object("jobs", "create", "-f", "-", *here, "--dry-run", given=text)
+        usual = {"sft": "supervised", "rl": "reinforcement"}
+        assert (checked["id"], checked["windlass"]["method"]) == ("", usual.get(name, name))
+        assert "auto" not in checked["hyperparameters"].values(), name
+        assert "No live cluster has the backend trl" in checked["windlass"]["queue"]["reason"]
     assert kept(shell) == before
 
 

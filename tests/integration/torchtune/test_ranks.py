@@ -42,7 +42,8 @@ def begin_anew(case: Case) -> None:
     [
         pytest.param({}, id="lora", marks=pytest.mark.long),
         pytest.param({"use_dora": True}, id="dora", marks=pytest.mark.long),
-        pytest.param({"lora": False}, id="full"),
+        # Two nodes below do the same.
+        pytest.param({"lora": False}, id="full", marks=pytest.mark.long),
     ],
 )
 async def test_two_processes_learn_what_one_does(

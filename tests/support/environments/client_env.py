@@ -16,14 +16,17 @@ _SECONDS = 240
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
-def interpreter(version: str) -> Path:
-    """The Python of a version such as 3.12; the test is skipped where none is installed."""
-    homes = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin"))
-    candidates = [shutil.which(f"python{version}"), *(home / "python" for home in homes)]
+def interpreter(*versions: str) -> Path:
+    """The first Python of versions such as 3.12; the test is skipped where none is installed."""
     asked = "import sys; print('%d.%d' % sys.version_info[:2])"
-    # One of pyenv's links may lead to nothing.
-    found = next((one for one in candidates if one and _prints(one, asked) == version), None)
-    return Path(found) if found else pytest.skip(f"Python {version} is not installed here.")
+    for version in versions:
+        homes = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin"))
+        candidates = [shutil.which(f"python{version}"), *(home / "python" for home in homes)]
+        # One of pyenv's links may lead to nothing.
+        for one in candidates:
+            if one and _prints(one, asked) == version:
+                return Path(one)
+    pytest.skip(f"Python {', '.join(versions)} is not installed here.")
 
 
 def wheel(folder: Path) -> Path:
