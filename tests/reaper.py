@@ -18,9 +18,9 @@ from types import FrameType
 from typing import NoReturn
 
 import pytest
+from tests.cluster.provision.lease import SUPERVISOR
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LEFT_ALONE = b"tests.cluster.provision.supervisor"
 # For what ends in order, such as Postgres; whatever is left then is killed.
 _GRACE_SECONDS = 3.0
 
@@ -88,6 +88,6 @@ def _below(pid: int) -> Iterator[int]:
         for child in children:
             with suppress(OSError):
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
-                if _LEFT_ALONE not in command:
+                if SUPERVISOR.encode() not in command:
                     yield child
                     yield from _below(child)

@@ -13,6 +13,7 @@ from tests.cluster.provision.site import REPOSITORY, Site, logs_folder, marker
 from tests.support.environments.locks import FileLock, locked
 
 END_SECONDS = 60
+SUPERVISOR = "tests.cluster.provision.supervisor"
 
 
 class StartFailed(RuntimeError):
@@ -70,7 +71,7 @@ def launch(name: str, *, bare: bool = False) -> None:
             [
                 sys.executable,
                 "-m",
-                "tests.cluster.provision.supervisor",
+                SUPERVISOR,
                 name,
                 *(["--bare"] if bare else []),
             ],
