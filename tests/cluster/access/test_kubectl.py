@@ -66,8 +66,8 @@ def acme(site: AccessSite) -> Team:
     ids=lambda dialect: dialect.name,
 )
 def test_get_and_describe_and_discovery(site: AccessSite, acme: Team, dialect: Dialect) -> None:
-    assert "talker" in site.kubectl(acme, "get", "pods", dialect=dialect).stdout
-    kubectl = partial(site.kubectl, site.with_token(acme), dialect=dialect)
+    kubectl = partial(site.kubectl, acme, dialect=dialect)
+    assert "talker" in kubectl("get", "pods").stdout
     assert "Scheduled" in kubectl("get", "events").stdout
     assert "Image:" in kubectl("describe", "pod", "talker").stdout
     assert "pods" in kubectl("api-resources").stdout
@@ -173,7 +173,7 @@ def test_the_python_client(site: AccessSite, acme: Team, monkeypatch: pytest.Mon
 
 
 def test_what_a_tenant_may_not(site: AccessSite, acme: Team) -> None:
-    bolt, known = site.teams["bolt"], site.with_token(acme)
+    bolt = site.teams["bolt"]
     site.pod(bolt, "theirs")
     for line in (
         f"get pods -n {bolt.namespace}",
@@ -198,7 +198,7 @@ def test_what_a_tenant_may_not(site: AccessSite, acme: Team) -> None:
         "get pods --as=me --as-group=system:masters",
         "annotate pod talker x=y",
     ):
-        done = site.kubectl(known, *line.split(" "))
+        done = site.kubectl(acme, *line.split(" "))
         assert done.returncode != 0, line
         assert "orbidden" in done.stderr, (line, done.stderr)
     refused = [row for row in rows(site) if row["outcome"] == "PERMISSION_DENIED"]

@@ -1,23 +1,22 @@
 """Windlass, a real cluster with its agent, two teams, and kubectl in their hands."""
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects import pods
 from tests.cluster.provision import programs
 from tests.cluster.stages.agents import joined
 from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes import warm
 from tests.support.processes.shell import PROGRAM
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
 from tests.support.waiting import wait_until
@@ -100,7 +99,10 @@ class AccessSite:
         wait_until(ready, f"{name} is ready")
         team = Team(project, made["value"], made["id"], namespace, self.folder / f"{name}.yaml")
         printed = self.command(team, "clusters", "kubeconfig", self.cluster_id).stdout
-        team.kubeconfig.write_text(printed)
+        # kubectl starts its plugin for each command.
+        plugin = str(warm.FORKS.program(Path(PROGRAM[0])))
+        assert PROGRAM[0] in printed
+        team.kubeconfig.write_text(printed.replace(PROGRAM[0], plugin))
         self.teams[name] = team
         return team
 
@@ -115,34 +117,12 @@ class AccessSite:
         self, team: Team, *words: str, given: str = "", check: bool = True
     ) -> "subprocess.CompletedProcess[str]":
         """`windlass`, as one of the team."""
-        done = subprocess.run(
-            [*PROGRAM, *words],
-            input=given,
-            env=self.environment(team),
-            capture_output=True,
-            text=True,
-            timeout=120,
+        environment = self.environment(team)
+        done = warm.command(
+            *words, given=given, environment=environment, folder=Path.cwd(), timeout=120
         )
         assert done.returncode == 0 or not check, done.stderr
         return done
-
-    def with_token(self, team: Team) -> Team:
-        """The same with what its plugin says now: kubectl starts it, for a second, each time."""
-        document = yaml.safe_load(team.kubeconfig.read_text())
-        (user,) = document["users"]
-        plugin = user["user"]["exec"]
-        said = subprocess.run(
-            [plugin["command"], *plugin["args"]],
-            env=self.environment(team),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        user["user"] = {"token": json.loads(said.stdout)["status"]["token"]}
-        path = team.kubeconfig.with_suffix(".token.yaml")
-        path.write_text(yaml.safe_dump(document))
-        return replace(team, kubeconfig=path)
 
     def words(self, team: Team, *words: str, dialect: Dialect = WEBSOCKET) -> list[str]:
         """The command line of kubectl, as one of the team."""

@@ -87,6 +87,25 @@ def test_a_program_has_its_place_and_its_streams(server: ForkServer, tmp_path: P
     assert (done.returncode, done.stderr) == (3, "why\n")
 
 
+def test_a_shell_finds_it_on_its_path(server: ForkServer, tmp_path: Path) -> None:
+    script = tmp_path / "told"
+    script.write_text(PLACE)
+    folder = server.program(script).parent
+    done = subprocess.run(
+        ["sh", "-c", "told -m 'a word'"],
+        input="given",
+        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    _, *place = json.loads(done.stdout)
+    assert place == [str(tmp_path), [str(script), "-m", "a word"], sys.executable, "given"]
+    assert (done.returncode, done.stderr) == (3, "why\n")
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [

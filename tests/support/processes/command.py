@@ -5,8 +5,9 @@ import os
 import pty
 import struct
 import subprocess
-import sys
+import tempfile
 import termios
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,13 +38,8 @@ def windlass(
     return done
 
 
-# A line about work appears at once instead of after half a second.
-_IMPATIENT = """
-from windlass.client.display import waiting
-waiting.QUIET_SECONDS = 0
-from windlass.cli import main
-main()
-"""
+_IMPATIENT = Path(__file__).with_name("impatient.py")
+_SECONDS = 180
 
 
 def impatient(
@@ -52,23 +48,26 @@ def impatient(
     """Runs the command for a person whose stderr is a terminal, and whose patience ends at once."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
-        ["timeout", "180", sys.executable, "-c", _IMPATIENT, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env={**environment(home, **variables), "TERM": "xterm"},
-        cwd=home,
-        start_new_session=True,
-    ) as process:
+    with tempfile.TemporaryFile() as said:
+        process = warm.drawing(
+            _IMPATIENT,
+            *arguments,
+            output=said.fileno(),
+            terminal=theirs,
+            environment={**environment(home, **variables), "TERM": "xterm"},
+            folder=home,
+        )
         os.close(theirs)
         drawn = bytearray()
+        killer = threading.Timer(_SECONDS, process.kill)
+        killer.start()
         # Linux reports the closing of the other end as an error.
         with suppress(OSError):
             while piece := os.read(ours, 65536):
                 drawn += piece
-        assert process.stdout is not None
-        said = process.stdout.read()
-    os.close(ours)
-    code = process.returncode
-    return subprocess.CompletedProcess(arguments, code, said.decode(), drawn.decode())
+        code = process.wait()
+        killer.cancel()
+        os.close(ours)
+        said.seek(0)
+        printed = said.read().decode()
+    return subprocess.CompletedProcess(arguments, code, printed, drawn.decode())

@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.processes import warm
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -30,10 +32,13 @@ def script(
 
 
 def run(commands: str, environment: Mapping[str, str], folder: Path) -> str:
-    """Returns the output of the commands in bash; fails with their errors if one fails."""
+    """Returns the output of the commands in bash; fails with their errors if one fails.
+
+    Each `windlass` among them is a fork, unless the environment is that of another interpreter.
+    """
     done = subprocess.run(
         ["bash", "-c", f"set -euxo pipefail\n{commands}"],
-        env=dict(environment),
+        env=warm.searching(environment),
         cwd=folder,
         capture_output=True,
         text=True,

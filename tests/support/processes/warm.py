@@ -121,6 +121,15 @@ def command(
     )
 
 
+def searching(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns a shell's environment in which the script that its path leads to runs as a fork."""
+    here, folders = Path(PROGRAM[0]).parent, environment.get("PATH", "").split(os.pathsep)
+    if str(here) not in folders or not _fits(environment):
+        return dict(environment)
+    folders.insert(folders.index(str(here)), str(FORKS.program(Path(PROGRAM[0])).parent))
+    return {**environment, "PATH": os.pathsep.join(folders)}
+
+
 def on_terminal(
     *arguments: str, terminal: int, environment: Mapping[str, str], folder: Path, cold: bool = False
 ) -> Process:
@@ -141,6 +150,37 @@ def on_terminal(
         environment=environment,
         folder=folder,
     )
+
+
+def drawing(
+    script: Path,
+    *arguments: str,
+    output: int,
+    terminal: int,
+    environment: Mapping[str, str],
+    folder: Path,
+) -> Process:
+    """Starts a script of ours in a session of its own, whose stderr is a terminal."""
+    with Path(os.devnull).open("rb") as nothing:
+        streams = (nothing.fileno(), output, terminal)
+        if not _fits(environment):
+            return subprocess.Popen(
+                [sys.executable, str(script), *arguments],
+                env=environment,
+                cwd=folder,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                start_new_session=True,
+            )
+        return Fork(
+            FORKS.address,
+            {"script": str(script), "arguments": arguments, "path": _path(environment)},
+            streams=streams,
+            environment=environment,
+            folder=folder,
+            session=True,
+        )
 
 
 def _fits(environment: Mapping[str, str]) -> bool:

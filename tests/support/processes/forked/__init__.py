@@ -23,6 +23,9 @@ _HERE = Path(__file__).parent
 TORCHRUN = "torch.distributed.run"
 _END_SECONDS = 20
 
+_SCRIPT = """#!/bin/sh
+exec {python} -IS {stand_in} {socket} {python} {script} "$@"
+"""
 _PYTHON = """#!/bin/sh
 case "$*" in
 {patterns}) exec {python} -IS {stand_in} {socket} "$0" "$@" ;;
@@ -77,6 +80,16 @@ class ForkServer:
         """Returns the process of the server; 0 before its first use."""
         return self._process.pid if self._process else 0
 
+    def program(self, script: Path) -> Path:
+        """Returns a program of the script's name, in a folder of its own, whose runs are forks."""
+        self._started()
+        program = self._folder / "bin" / script.name
+        with self._lock:
+            if not program.exists():
+                program.parent.mkdir(exist_ok=True)
+                self._write(program, _SCRIPT, self._folder / "server", script=str(script))
+        return program
+
     def stop(self) -> None:
         """Ends the server and all of its trainers."""
         if self._process is None:
@@ -122,13 +135,18 @@ class ForkServer:
     def _write_python(self, address: Path) -> None:
         flags = ("-m", "-u -m")
         patterns = (f'"{flag} {name} "*' for flag in flags for name in self._programs)
-        program = self._folder / "python"
+        self._write(self._folder / "python", _PYTHON, address, patterns=" | ".join(patterns))
+
+    def _write(
+        self, program: Path, form: str, address: Path, *, patterns: str = "", script: str = ""
+    ) -> None:
         program.write_text(
-            _PYTHON.format(
-                patterns=" | ".join(patterns),
+            form.format(
+                patterns=patterns,
                 python=shlex.quote(str(self._interpreter)),
                 stand_in=shlex.quote(str(_HERE / "stand_in.py")),
                 socket=shlex.quote(str(address)),
+                script=shlex.quote(script),
             )
         )
         program.chmod(0o755)

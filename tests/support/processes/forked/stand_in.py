@@ -3,6 +3,8 @@
 It has the pid, group, session and parent that the trainer would have. It hands all else over to
 the fork server, passes on the signals that it gets, and ends as the trainer does. Killed, it
 takes the trainer along. Standard library alone: it starts in 20 ms.
+
+Instead of a module there may be a script's path, as an interpreter takes either.
 """
 
 import ctypes
@@ -23,13 +25,14 @@ _STATUS = struct.Struct("!i")
 def main() -> None:
     """Stands in for a trainer until it has ended."""
     path, executable, *words = sys.argv[1:]
-    module, *arguments = words[words.index("-m") + 1 :]
+    kind = "module" if words[0].startswith("-") else "script"
+    program, *arguments = words[words.index("-m") + 1 :] if kind == "module" else words
     # The server cannot tie a child to whoever started this process, as the trainer would itself.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     umask = os.umask(0)
     request = {
         "stands_in": True,
-        "module": module,
+        kind: program,
         "arguments": arguments,
         "executable": executable,
         "environment": dict(os.environ),
