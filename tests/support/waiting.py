@@ -13,8 +13,10 @@ T = TypeVar("T")
 # For what comes true at once on an idle machine; a wait ends as soon as it is over.
 PATIENCE = 60.0
 _LOOK_SECONDS = 0.01
-# Conditions without an event loop mostly start a process or ask over HTTP.
+# Conditions without an event loop mostly start a process or ask over HTTP: a processor that such
+# a one keeps busy is one that what it waits for does not have.
 _ASK_SECONDS = 0.1
+_REST, _MOST_SECONDS = 2.0, 1.0
 # The part of a time that a Watch counts at least.
 _COUNTED = 0.2
 _PRESSURE = Path("/proc/pressure/cpu")
@@ -92,17 +94,22 @@ def wait_until(
     what: str = "",
     seconds: float = 3 * PATIENCE,
     *,
-    every: float = _ASK_SECONDS,
+    every: float | None = None,
 ) -> T:
     """Returns the first true answer of a condition, for tests without an event loop.
 
-    Raises TimeoutError that names `what` after `seconds`.
+    Without `every`, what takes long to ask is asked less often. Raises TimeoutError that names
+    `what` after `seconds`.
     """
-    deadline = time.monotonic() + seconds
+    asked = time.monotonic()
+    deadline = asked + seconds
     while not (found := condition()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what or condition}")
-        time.sleep(every)
+        rest = min(max(_ASK_SECONDS, _REST * (now - asked)), _MOST_SECONDS)
+        time.sleep(rest if every is None else every)
+        asked = time.monotonic()
     return found
 
 
