@@ -54,6 +54,8 @@ def train(client: Any, rows: list[Any]) -> Any:
     return done, [event.message for event in reversed(events)]
 
 
+# What the trainer finds out is tested of it alone too; the way of its words is one for all.
+@pytest.mark.long
 def test_examples_that_are_too_long_are_counted_and_told(client: Any) -> None:
     job, messages = train(client, [GOOD] * 10 + [LONG] * 2)
     assert job.status == "succeeded", (job.error, messages)
@@ -73,6 +75,7 @@ def test_a_file_of_nothing_but_long_examples_fails_the_job(client: Any) -> None:
     assert {model.id for model in client.models.list()} == before
 
 
+@pytest.mark.long
 def test_an_example_that_the_template_refuses_is_named_by_its_line(client: Any) -> None:
     refused_row = chat(("user", "refuse me"), ("assistant", "y"))
     job, _ = train(client, [GOOD, GOOD, refused_row])

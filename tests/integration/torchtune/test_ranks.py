@@ -186,6 +186,8 @@ def _states_within(agent: RunnerAgent) -> list[int]:
     return [each.step for each in states if each.is_whole and each.step % EPOCH]
 
 
+# TRL's do the same, by the same torchrun.
+@pytest.mark.long
 async def test_a_process_that_dies_ends_the_job_and_says_which(
     case: Case, cold_python: Path
 ) -> None:
