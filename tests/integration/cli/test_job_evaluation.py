@@ -1,6 +1,7 @@
 """`windlass jobs create --evaluation-file`: from the options to the job that is kept."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,13 @@ def test_a_file_of_the_server_and_the_grader_of_the_rewards_serve_too(
     shell.data("jobs", "cancel", str(made["id"]), "--yes")
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-@pytest.mark.parametrize(
-    ("examples", "fields", "options", "code", "said"),
-    [
+Refusal = tuple[list[Any], dict[str, Any], tuple[str, ...], int, str]
+
+
+def test_what_cannot_be_evaluated_is_refused_before_any_upload(
+    shell: Shell, create: tuple[str, ...], tmp_path: Path
+) -> None:
+    refusals: tuple[Refusal, ...] = (
         ([CHAT, {"messages": [ANSWER, {}]}], {}, (), 2, "held.jsonl: Line 2: "),
         ([CHAT], {"reference": "{{item.answer}}"}, (), 2,
          "held.jsonl: Line 1: The grader refers to item.answer, which the example does not have."),
@@ -109,28 +113,15 @@ def test_a_file_of_the_server_and_the_grader_of_the_rewards_serve_too(
         ([CHAT], {}, ("--set", "windlass.evaluation.max_examples=1001"), 1, "max_examples"),
         ([CHAT], {}, ("--method", "reward"), 1, "a reward model writes no answers"),
         ([CHAT], {}, ("--evaluation-file", "hold.jsonl"), 2, "There is no file hold.jsonl."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_evaluated_is_refused_before_any_upload(
-    shell: Shell,
-    create: tuple[str, ...],
-    tmp_path: Path,
-    *,
-    examples: list[Any],
-    fields: dict[str, Any],
-    options: tuple[str, ...],
-    code: int,
-    said: str,
-    dry_run: bool,
-) -> None:
+    )  # fmt: skip
     before = kept(shell)
-    held_out = ("--evaluation-file", written(tmp_path / "held.jsonl", *examples))
-    graded = ("--evaluation-grader", written(tmp_path / "grader.json", grader(**fields)))
-    last = ("--dry-run",) if dry_run else ()
-    done = shell.run(*create, *held_out, *graded, *options, *last)
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    for (examples, fields, options, code, said), last in product(refusals, ((), ("--dry-run",))):
+        held_out = ("--evaluation-file", written(tmp_path / "held.jsonl", *examples))
+        graded = ("--evaluation-grader", written(tmp_path / "grader.json", grader(**fields)))
+        done = shell.run(*create, *held_out, *graded, *options, *last)
+        assert (done.returncode, done.stdout) == (code, ""), (done.stderr, said, last)
+        assert said in done.stderr, last
+        assert done.stderr.count("\n") == 1, (said, last)
     assert kept(shell) == before
 
 

@@ -52,23 +52,21 @@ async def test_scripts_texts_and_models_grade_together(front: Front) -> None:
     assert found.reward == 3.5
 
 
-@pytest.mark.parametrize(
-    ("body", "details"),
-    [
+async def test_what_a_script_does_wrong_is_told(front: Front) -> None:
+    client = graders(front)
+    for body, details in (
         ("return item['color']", "KeyError: 'color' (line 2)"),
         ("return 'good'", "TypeError: grade returned str, not a number"),
         ("raise ValueError('no such word')", "ValueError: no such word (line 2)"),
-    ],
-)
-async def test_what_a_script_does_wrong_is_told(front: Front, body: str, details: str) -> None:
-    code = {**CODE, "source": f"def grade(sample, item):\n    {body}\n"}
-    found = await graders(front).run(grader=code, model_sample="x", item={})
-    errors = found.metadata.errors
-    assert (found.reward, found.metadata.scores) == (0, {})
-    assert errors.python_grader_runtime_error is True
-    assert errors.python_grader_runtime_error_details == details
-    assert errors.python_grader_server_error is False
-    assert errors.windlass == {"python_grader_runtime_error": details}
+    ):
+        code = {**CODE, "source": f"def grade(sample, item):\n    {body}\n"}
+        found = await client.run(grader=code, model_sample="x", item={})
+        errors = found.metadata.errors
+        assert (found.reward, found.metadata.scores) == (0, {}), body
+        assert errors.python_grader_runtime_error is True, body
+        assert errors.python_grader_runtime_error_details == details
+        assert errors.python_grader_server_error is False, body
+        assert errors.windlass == {"python_grader_runtime_error": details}
 
 
 async def test_a_script_that_ends_its_process_is_told(front: Front) -> None:

@@ -165,19 +165,17 @@ async def test_what_cannot_become_one_leaves_nothing(
     assert not found.models
 
 
-@pytest.mark.parametrize(
-    ("wish", "reason"),
-    [
+async def test_a_wish_that_is_none(platform: Platform) -> None:
+    wishes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"source": "s3://bucket/model"}, "invalid_source"),
         ({"source": "hf://acme/../../etc"}, "invalid_source"),
         ({"source": "hf://acme/a", "revision": "../x"}, "invalid_value"),
         ({"source": "hf://acme/a", "id": "a b"}, "invalid_model_id"),
         ({"source": "hf://acme/a", "is_global": True}, "insufficient_permissions"),
-    ],
-)
-async def test_a_wish_that_is_none(platform: Platform, wish: dict[str, Any], reason: str) -> None:
-    call = platform.models.CreateFetch(pb.CreateFetchRequest(**wish), **platform.tenant())
-    assert (await refused(call))[0] == reason
+    )
+    for wish, reason in wishes:
+        call = platform.models.CreateFetch(pb.CreateFetchRequest(**wish), **platform.tenant())
+        assert (await refused(call))[0] == reason, wish
 
 
 async def test_another_process_goes_on_with_what_is_missing(
