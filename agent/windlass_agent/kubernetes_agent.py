@@ -33,9 +33,6 @@ async def kubernetes_parts(
         context = ManifestContext(account=settings.account, roles=settings.roles, settings=cluster)
         informers = ClusterInformers(kube)
         controller = ClusterController(kube, informers, control, context)
-        targets = Targets(
-            endpoint=lambda _: "", kubernetes=KubernetesApi(kube.access, controller.accounts)
-        )
         proxy = None
         if cluster.federation:
             proxy = Proxy(kube, control, is_ours=controller.has, changed=changed)
@@ -54,6 +51,11 @@ async def kubernetes_parts(
             raise OSError(
                 f"no access to the Secret in {cluster.agent_namespace}: {error.message}"
             ) from error
+        targets = Targets(
+            endpoint=lambda _: "",
+            kubernetes=KubernetesApi(kube.access, controller.accounts),
+            doors=executor.doors,
+        )
         controller.attach(Tunnel(control, targets).run)
         if proxy is not None:
             controller.attach(proxy.run)

@@ -24,6 +24,7 @@ CAPABILITIES = EngineCapabilities(
 class BuiltinEngine:
     """Windlass's torch + transformers + PEFT server, for a machine without a faster one."""
 
+    python: Path = Path(sys.executable)
     name: str = "builtin"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 2 * 2**30
@@ -42,10 +43,10 @@ class BuiltinEngine:
         return {}
 
     def command(self, spec: EngineSpec) -> list[str]:
-        """The arguments that start it with this interpreter."""
+        """The arguments that start it."""
         # `--flag=value`, so that no value is ever taken for a flag.
         return [
-            sys.executable,
+            str(self.python),
             "-m",
             "windlass_agent.engines.builtin",
             f"--model={spec.model_dir}",

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from windlass.kubernetes import names
-from windlass.kubernetes.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
-from windlass_agent.executors.kubernetes.render.attempt import Object
+from windlass.kubernetes.labels import ENGINE_KIND, GUEST, JOB_KIND, KIND, MANAGED_BY
+from windlass_agent.executors.kubernetes.render.engine import DOOR_PORT
+from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
 _NAMESPACE = "kubernetes.io/metadata.name"
@@ -29,6 +30,15 @@ def network_policies(
                 labels or {},
             )
             for kind in egress
+        ),
+        _policy(
+            namespace,
+            f"windlass-{ENGINE_KIND}",
+            {KIND: ENGINE_KIND},
+            # Requests come through the agent alone.
+            [{"from": [_of_agent(settings)], "ports": [{"port": DOOR_PORT, "protocol": "TCP"}]}],
+            [_dns(), _agent(settings), *_outside(settings)],
+            labels or {},
         ),
     ]
 
@@ -70,8 +80,11 @@ def _dns() -> Object:
 
 def _agent(settings: ClusterSettings) -> Object:
     _, _, port = settings.agent_address.rpartition(":")
-    where = {"namespaceSelector": {"matchLabels": {_NAMESPACE: settings.agent_namespace}}}
-    return {"to": [where], "ports": [{"port": int(port), "protocol": "TCP"}]}
+    return {"to": [_of_agent(settings)], "ports": [{"port": int(port), "protocol": "TCP"}]}
+
+
+def _of_agent(settings: ClusterSettings) -> Object:
+    return {"namespaceSelector": {"matchLabels": {_NAMESPACE: settings.agent_namespace}}}
 
 
 def _outside(settings: ClusterSettings) -> list[Object]:

@@ -1,5 +1,6 @@
 """Targets that a connection may reach: the cluster's API server and this agent's workloads."""
 
+import ssl
 from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -27,12 +28,32 @@ class Api(Protocol):
         """A connection to it; raises TargetRefused."""
 
 
+class PodDoors(Protocol):
+    """The ways to pods that serve."""
+
+    tls: ssl.SSLContext
+    """Shows who we are, and trusts what our own authority has certified."""
+
+    def find(self, workload_id: str) -> tuple[str, int, str] | None:
+        """Host, port and name of the door of a workload that serves; None of any other."""
+
+
 class Targets:
     """The allow-list. An address never comes from outside, only the name of what has one."""
 
-    def __init__(self, *, endpoint: Callable[[str], str], kubernetes: Api | None = None):
-        """`endpoint` returns a workload's `unix:///path` or `http://host:port`, "" if unknown."""
+    def __init__(
+        self,
+        *,
+        endpoint: Callable[[str], str],
+        kubernetes: Api | None = None,
+        doors: PodDoors | None = None,
+    ):
+        """`endpoint` returns a workload's `unix:///path` or `http://host:port`, "" if unknown.
+
+        `doors` is asked first: it knows the workloads that are pods.
+        """
         self._endpoint = endpoint
+        self._doors = doors
         self._kubernetes = kubernetes
 
     async def open(self, target: Target) -> Upstream:
@@ -46,11 +67,14 @@ class Targets:
         raise TargetRefused("This agent does not support this kind of target.")
 
     async def _workload(self, workload_id: str) -> Socket:
-        address = self._endpoint(workload_id)
-        if not address:
-            raise TargetRefused(f"No workload {workload_id!r} runs here.")
-        parts = urlsplit(address)
         try:
+            if self._doors is not None and (door := self._doors.find(workload_id)):
+                host, port, name = door
+                return await connect(host, port, tls=self._doors.tls, server_name=name)
+            address = self._endpoint(workload_id)
+            if not address:
+                raise TargetRefused(f"No workload {workload_id!r} runs here.")
+            parts = urlsplit(address)
             if parts.scheme == "unix":
                 return await connect_unix(parts.path)
             return await connect(parts.hostname or "", parts.port or 80)

@@ -7,6 +7,8 @@ import string
 _BASE62 = (string.ascii_letters + string.digits).encode()
 _BASE36 = (string.ascii_lowercase + string.digits).encode()
 
+# In the place of a project's id: what is for all projects. No project has it.
+EVERYONE = "everyone"
 
 # Safe in a path, a log and a name: no separators, no leading dot or dash.
 IDENTIFIER_LENGTH = 128

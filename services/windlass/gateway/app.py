@@ -26,10 +26,10 @@ from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.handler import KINDS, InferenceHandler
-from windlass.gateway.inference.routes import ENGINE_PATHS
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
+from windlass.inference_api.routes import ENGINE_PATHS
 from windlass.metrics.gateway import REQUESTS, SECONDS
 
 log = telemetry.logger("gateway")

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 
 RUNNING = "running"
@@ -150,8 +151,8 @@ class View:
     names: Mapping[str, Name]
     statuses: Mapping[str, clusters_pb2.WorkloadStatus]
     clusters: Mapping[str, clusters_pb2.Cluster]
-    # Projects by the cluster that they are assigned to.
-    assigned: Mapping[str, Collection[str]] = field(default_factory=dict)
+    # Assignments by cluster and project.
+    assigned: Mapping[str, Mapping[str, clusters_pb2.Assignment]] = field(default_factory=dict)
     # Clusters with a tunnel.
     tunnels: Collection[str] = ()
 
@@ -171,7 +172,16 @@ class View:
         cluster = self.clusters.get(cluster_id)
         if cluster is None or ENGINES not in cluster.roles:
             return False
-        return cluster.shared or project_id in self.assigned.get(cluster_id, ())
+        return cluster.shared or self.assignment(cluster_id, project_id) is not None
+
+    def assignment(self, cluster_id: str, project_id: str) -> clusters_pb2.Assignment | None:
+        """The place of a project in a cluster; an empty one stands for models for everyone."""
+        return self.assigned.get(cluster_id, {}).get(project_id or EVERYONE)
+
+    def has_place(self, cluster_id: str, project_id: str) -> bool:
+        """Returns True if what a project's engines need there is set up, such as a namespace."""
+        found = self.assignment(cluster_id, project_id)
+        return self.clusters[cluster_id].shared if found is None else found.ready
 
     def answers(self, engine: Engine, project_id: str) -> bool:
         """Returns True if a project's requests can be sent to it."""

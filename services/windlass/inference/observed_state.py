@@ -38,7 +38,7 @@ class ObservedState:
         self._changed = changed
         self._statuses: dict[str, clusters_pb2.WorkloadStatus] | None = None
         self._live: dict[str, clusters_pb2.Cluster] | None = None
-        self._assigned: dict[str, set[str]] = {}
+        self._assigned: dict[str, dict[str, clusters_pb2.Assignment]] = {}
         self._tunnels: frozenset[str] = frozenset()
         self.followers = (
             names.follower,
@@ -98,7 +98,7 @@ class ObservedState:
         self._assigned = {}
         for one in answer.assignments:
             if not one.removing:
-                self._assigned.setdefault(one.cluster_id, set()).add(one.project_id)
+                self._assigned.setdefault(one.cluster_id, {})[one.project_id] = one
         # Times of contact differ at each poll and mean nothing here.
         if before != (_shape(self._live), self._assigned, self._tunnels):
             self._changed()

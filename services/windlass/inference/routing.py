@@ -17,6 +17,8 @@ _STARTS = {
     "Downloading": "copying the model to the engine's machine",
     "WaitingToStart": "waiting until other engines of the machine have started",
 }
+# Kueue's, before it admits a pod.
+_QUEUED = frozenset({"Queued", "QuotaReserved"})
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
@@ -104,6 +106,8 @@ def start_of(engine: Engine, view: View) -> str:
     if status.phase == clusters_pb2.PHASE_RUNNING:
         return "loading the adapter"
     if status.phase != clusters_pb2.PHASE_STARTING:
+        if status.queue_position or status.reason in _QUEUED:
+            return "waiting for quota in the engine's cluster"
         return "waiting for the cluster to start the engine"
     return _STARTS.get(status.reason, "starting the engine")
 

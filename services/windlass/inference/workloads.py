@@ -42,6 +42,15 @@ class Workloads:
         if engine.desired == DELETED:
             return workload
         workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
+        if place := view.assignment(engine.cluster_id, engine.project_id):
+            workload.placement.CopyFrom(
+                clusters_pb2.Placement(
+                    namespace=place.namespace,
+                    queue=place.local_queue,
+                    priority_class=place.priority_class,
+                    node_selector=place.node_selector,
+                )
+            )
         base = await self._resolve(engine.project_id, engine.model)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(

@@ -10,7 +10,9 @@ WORKLOAD = PREFIX + "workload"
 CLUSTER = PREFIX + "cluster"
 KIND = PREFIX + "kind"
 # Kinds: ours, and what was applied to another cluster.
-JOB_KIND, GUEST = "job", "guest"
+JOB_KIND, ENGINE_KIND, GUEST = "job", "engine", "guest"
+# Digest of what an engine keeps from its start to its end.
+ENGINE_SPEC = PREFIX + "engine-spec"
 GENERATION = PREFIX + "generation"
 MANAGED_BY = {MANAGER_KEY: "windlass"}
 QUEUE = KUEUE_PREFIX + "queue-name"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 # What Kubernetes adds to ours, `-node-0-1023` and a pod's suffix, must fit into a label of 63.
 LONGEST_NAME = 44
+# Pods whose names begin so hold what is not their namespace's alone.
+ENGINE_PREFIX = "windlass-engine-"
 # Of a label of RFC 1123 and a label's value, of dotted ones, and of one with a domain in front.
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
@@ -33,6 +35,15 @@ def object_name(job_id: str, attempt: int) -> str:
     if attempt < 0 or len(name) > LONGEST_NAME or not stem[:1].isalpha():
         digest = hashlib.sha256(job_id.encode()).hexdigest()[:16]
         name = f"job-{digest}-{attempt}"
+    return dns_label("Name", name)
+
+
+def engine_name(workload_id: str) -> str:
+    """Returns the name of an engine's objects, by which its pods are kept from tenants."""
+    stem = _UNFIT.sub("-", workload_id.lower()).strip("-")
+    name = f"{ENGINE_PREFIX}{stem}"
+    if not stem or len(name) > LONGEST_NAME:
+        name = ENGINE_PREFIX + hashlib.sha256(workload_id.encode()).hexdigest()[:16]
     return dns_label("Name", name)
 
 

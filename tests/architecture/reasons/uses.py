@@ -23,8 +23,8 @@ ENDS = {
     "died": "reason",
     "Unrenderable": "",
 }
-# Of a cluster's federated objects, which are no jobs.
-NO_JOBS = "windlass_agent.federation."
+# Of a cluster's federated objects and engines, which are no jobs.
+NO_JOBS = ("windlass_agent.federation.", "windlass_agent.executors.kubernetes.engine")
 # What an engine that is not ours says.
 NOT_OURS = "_text(code)"
 

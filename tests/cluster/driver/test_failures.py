@@ -90,7 +90,7 @@ async def test_a_job_fills_its_disk(world: Driven) -> None:
         ({"namespace": "nowhere", "queue": ""}, "NamespaceMissing", "assign the project"),
         ({"namespace": ""}, "NoNamespace", "has no namespace"),
         ({"namespace": "../escape"}, "BadName", "is not a valid Kubernetes name"),
-        ({"node_selector": {"nowhere": "x"}}, "Unschedulable", "No node can run the job"),
+        ({"node_selector": {"nowhere": "x"}}, "Unschedulable", "No node can run its pod"),
     ],
     ids=str,
 )
@@ -159,7 +159,7 @@ async def test_full_is_no_failure(world: Driven) -> None:
     async with world.agent():
         await world.put("ftjob-full", memory_bytes=32 * 2**30)
         status = await world.reach("ftjob-full", pb.PHASE_PENDING, reason="Unschedulable")
-        assert "No node has room for the job now" in status.message
+        assert "No node has room for its pod now" in status.message
         # Longer than every patience.
         await stays(lambda: world.statuses["ftjob-full"].phase == pb.PHASE_PENDING, 7)
         await world.put("ftjob-full", generation=2, desired=DELETED)
@@ -201,7 +201,7 @@ async def test_a_namespaces_quota_is_too_small_or_used_up(world: Driven) -> None
         try:
             quota({"requests.memory": "100Mi"})
             status = await ended(world, "ftjob-small", "QuotaExceeded")
-            assert "can never hold the job" in status.message
+            assert "can never hold it" in status.message
             quota({"requests.memory": "300Mi"})
             await world.put("ftjob-first")
             await world.reach("ftjob-first", pb.PHASE_RUNNING)

@@ -21,6 +21,8 @@ def connect(name: str, pid: int) -> Site:
         raise RuntimeError("too many clusters run on this machine")
     must(ip(f"address add {site.host}/24 dev {site.link}"))
     must(ip(f"link set {site.link} up"))
+    # An agent of a test runs on this machine, and reaches pods from here.
+    must(ip(f"route add {site.pods} via {site.address}"))
     for command in (
         "link set lo up",
         f"address add {site.address}/24 dev eth0",

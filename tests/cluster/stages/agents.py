@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ import httpx
 import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.objects.chart import granted
+from tests.support.processes import warm
 from tests.support.processes.windlass import free_port
 from tests.support.waiting import wait_until
 
@@ -30,16 +29,19 @@ class Agent:
     http: httpx.Client
     # Where runners call.
     port: int
-    command: list[str]
+    arguments: list[str]
     environment: dict[str, str]
     log: Path
-    process: "subprocess.Popen[bytes]" = field(init=False)
+    process: warm.Process = field(init=False)
 
     def start(self) -> None:
         """Begins a life."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, env=os.environ | self.environment, stdout=log, stderr=log
+            self.process = warm.start(
+                "windlass_agent",
+                *self.arguments,
+                environment=os.environ | self.environment,
+                log=log,
             )
 
     def kill(self) -> None:
@@ -89,9 +91,9 @@ def joined(
         "--runner-port": str(port),
         "--data": str(folder / "data"),
     } | ({"--ca-file": str(ca)} if ca else {})
-    command = [sys.executable, "-P", "-m", "windlass_agent", *sum(options.items(), ())]
+    arguments = list(sum(options.items(), ()))
     names = {"WINDLASS_AGENT_ACCOUNT": rights.name, "WINDLASS_AGENT_ROLES": rights.name}
-    agent = Agent(made["id"], http, port, command, names, folder / "agent.log")
+    agent = Agent(made["id"], http, port, arguments, names, folder / "agent.log")
     agent.start()
     try:
         wait_until(agent.lives, f"the agent of {cluster.name} joined")

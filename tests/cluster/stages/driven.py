@@ -32,6 +32,7 @@ from windlass.kubernetes.names import object_name
 from windlass_agent.agent import Agent
 from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
+from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
@@ -59,6 +60,8 @@ class Driven:
     kube: Kube
     statuses: dict[str, pb.WorkloadStatus] = field(default_factory=dict)
     phases: dict[str, list[int]] = field(default_factory=dict)
+    # Of the agent that lives in this process.
+    executor: KubernetesExecutor | None = None
 
     async def put(self, identifier: str, *, generation: int = 1, **values: Any) -> None:
         await self.plane.internal.PutWorkload(
@@ -199,6 +202,7 @@ class Driven:
                 listen=f"0.0.0.0:{self.port}",
                 changed=changed.set,
             )
+            self.executor = executor
             task = asyncio.create_task(Agent(line, executor, changed, kind="kubernetes").run())
             try:
                 yield task

@@ -16,7 +16,7 @@ from tests.support.services.jobs_plane import manifest_of
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.kubernetes.labels import PREFIX
-from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
+from windlass_agent.executors.kubernetes.render.parts import AUDIENCE
 from windlass_agent.kube import Kube, ResourceNotFound
 from windlass_agent.runner.protocol.link import AgentLink, CallRefused
 from windlass_agent.runner.protocol.outcome import Outcome, OutcomeKind

@@ -36,9 +36,9 @@ from windlass.confinement import (
 from windlass.sandbox import NoSandbox, make_sandbox
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
+from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
-from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.runner.supervisor.trainer import TrainerProcess, environment
 

@@ -34,15 +34,15 @@ Store = tuple[Path, str]
 
 
 @contextmanager
-def model_store(root: Path, *, hidden: int = 64) -> Iterator[Store]:
-    """Serves a base model `mv-toy` and its adapters `mv-a` and `mv-b`."""
+def model_store(root: Path, *, hidden: int = 64, host: str = "127.0.0.1") -> Iterator[Store]:
+    """Serves a base model `mv-toy` and its adapters `mv-a` and `mv-b` at this machine's `host`."""
     base = make_model(root / "mv-toy", hidden=hidden)
     make_adapter(base, root / "mv-a", seed=1)
     make_adapter(base, root / "mv-b", seed=2)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(root)))
+    server = ThreadingHTTPServer((host, 0), partial(_Quiet, directory=str(root)))
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield root, f"http://127.0.0.1:{server.server_port}"
+    yield root, f"http://{host}:{server.server_port}"
     server.shutdown()
     thread.join()
     server.server_close()

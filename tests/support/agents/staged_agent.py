@@ -9,8 +9,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import psutil
 from tests.support.agents import staged_process
 from tests.support.fakes.job_desk import JobDesk
+from tests.support.processes import warm
 from tests.support.services.clusters import OWNER, ControlPlane, job, running_control_plane
 from tests.support.waiting import until
 
@@ -120,9 +119,9 @@ class World:
     @contextlib.contextmanager
     def agent_process(
         self, variables: Mapping[str, str] | None = None, *, spares: int = 0
-    ) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
+    ) -> Iterator[Callable[[], warm.Process]]:
         """Starts agents as processes; kills the last one at the end."""
-        started: list[subprocess.Popen[bytes]] = []
+        started: list[warm.Process] = []
         credential = self.stage / "credential"
         credential.write_text(self.cluster.credential)
         root = Path(__file__).parents[3]
@@ -136,11 +135,12 @@ class World:
             }
         )
 
-        def start() -> "subprocess.Popen[bytes]":
+        def start() -> warm.Process:
             places = map(str, (self.address, credential, self.data, self.stage, spares))
             with (self.stage / "agent.log").open("ab") as output:
-                command = [sys.executable, "-P", staged_process.__file__, *places]
-                process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+                process = warm.start(
+                    staged_process.__file__, *places, environment=environment, log=output
+                )
             started.append(process)
             return process
 

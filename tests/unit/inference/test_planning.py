@@ -122,7 +122,7 @@ def worlds(draw: st.DrawFn, engines: list[Engine]) -> View:
         names=NAMES,
         statuses=statuses,
         clusters=clusters,
-        assigned={one: {"proj-a"} for one in live if draw(usually)},
+        assigned={one: {"proj-a": pb.Assignment(ready=True)} for one in live if draw(usually)},
         tunnels=frozenset(one for one in live if draw(usually)),
     )
 

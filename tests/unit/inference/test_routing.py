@@ -54,6 +54,12 @@ ANSWERS = clusters_pb2.WorkloadStatus(phase=clusters_pb2.PHASE_RUNNING, endpoint
             clusters_pb2.WorkloadStatus(phase=STARTING, reason="Loading", message="\n\ndata: x"),
             "starting the engine",
         ),
+        (
+            clusters_pb2.WorkloadStatus(
+                phase=clusters_pb2.PHASE_PENDING, reason="Queued", message="Others are before."
+            ),
+            "waiting for quota in the engine's cluster",
+        ),
         (ANSWERS, ""),
     ],
 )

@@ -36,6 +36,8 @@ def verdict(request: str, upgrade: str = "") -> AccessAllowed | AccessDenied:
         f"GET {OWN}/events",
         "GET /api/v1/watch/namespaces/mine/pods",
         "GET /apis/events.k8s.io/v1/namespaces/mine/events?watch=1",
+        f"GET {OWN}/pods/windlass-engine-eng-1-x",
+        "GET /apis/apps/v1/namespaces/mine/deployments",
         "GET /apis/batch/v1/namespaces/mine/jobs",
         "GET /apis/batch/v1/namespaces/mine/jobs/j/status",
         "GET /apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets/j",
@@ -54,6 +56,14 @@ def verdict(request: str, upgrade: str = "") -> AccessAllowed | AccessDenied:
 )
 def test_reading_passes_as_the_viewer(request_: str) -> None:
     assert verdict(request_) == READ
+
+
+@pytest.mark.parametrize("part", ["log", "exec", "attach", "portforward", "proxy"])
+def test_pods_of_engines_are_not_entered_nor_their_logs_read(part: str) -> None:
+    for method in ("GET", "POST"):
+        found = verdict(f"{method} {OWN}/pods/windlass-engine-eng-1-x/{part}?container=engine")
+        assert isinstance(found, AccessDenied)
+        assert "engines also serve requests of others" in found.reason
 
 
 @pytest.mark.parametrize(

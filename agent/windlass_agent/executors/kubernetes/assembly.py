@@ -7,6 +7,11 @@ from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.authority import kept_authority
 from windlass_agent.executors.kubernetes.delivery import LogDelivery
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
+from windlass_agent.executors.kubernetes.engines.doors import Doors
+from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
+from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
+from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
+from windlass_agent.executors.kubernetes.engines.observed import EngineInformers
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
@@ -39,33 +44,64 @@ async def kubernetes_executor(
     """
     authority = await kept_authority(kube, settings.agent_namespace)
     settings = settings.model_copy(update={"agent_ca": authority.certificate.decode()})
-    looked = asyncio.Event()
-    capacity = ClusterCapacity(informers, settings, looked.set)
-    attempts = AttemptInformers(kube, cluster_id=cluster_id, capacity=capacity, changed=looked.set)
+    jobs_looked, engines_looked = asyncio.Event(), asyncio.Event()
+
+    def look() -> None:
+        jobs_looked.set()
+        engines_looked.set()
+
+    capacity = ClusterCapacity(informers, settings, look)
+    attempts = AttemptInformers(kube, cluster_id=cluster_id, capacity=capacity, changed=look)
+    positions = QueuePositions(
+        Kueue(kube),
+        capacity,
+        waiting=lambda: [*jobs.waiting(), *engines.waiting()],
+        changed=look,
+    )
     launcher = Launcher(kube, settings, capacity)
     jobs = KubernetesJobDriver(
         cluster_id=cluster_id,
         launcher=launcher,
         informers=attempts,
-        positions=QueuePositions(
-            Kueue(kube), capacity, waiting=lambda: jobs.waiting(), changed=looked.set
-        ),
+        positions=positions,
         worker=Worker(
             launcher, LogDelivery(kube, control), patience=settings.patience, changed=changed
         ),
         patience=settings.patience,
-        looked=looked,
+        looked=jobs_looked,
         changed=changed,
     )
+    keepers = Keepers(engines_looked.set)
+    engines = EnginePodDriver(
+        cluster_id=cluster_id,
+        launcher=EngineLauncher(kube, settings, capacity),
+        informers=EngineInformers(
+            kube,
+            cluster_id=cluster_id,
+            attempts=attempts,
+            capacity=capacity,
+            changed=engines_looked.set,
+        ),
+        keepers=keepers,
+        positions=lambda: positions.positions,
+        patience=settings.patience,
+        looked=engines_looked,
+        changed=changed,
+    )
+    pod_tokens = PodTokens(kube, find_pod=engines.pod, registered=lambda pod: pod)
     runners = RunnerListener(
         PodTokens(kube, find_pod=attempts.pod, registered=jobs.registered),
         control,
+        KeeperServicer(pod_tokens, keepers, authority, engines.ordered),
         authority=authority,
         listen=listen,
         host=settings.agent_address.rpartition(":")[0].strip("[]"),
     )
     guests = GuestDriver(kube, cluster_id=cluster_id, admission=attempts.admission, changed=changed)
-    others: dict[str, OtherDriver] = {"guest": guests}
+    others: dict[str, OtherDriver] = {"engine": engines, "guest": guests}
     if notes is not None:
         others["note"] = notes
-    return KubernetesExecutor(jobs, runners, capacity, changed=changed, others=others)
+    doors = Doors(authority, engines.address)
+    return KubernetesExecutor(
+        jobs, runners, capacity, changed=changed, others=others, engines=engines, doors=doors
+    )

@@ -53,26 +53,45 @@ class Authority:
 
     def issue(self, host: str) -> tuple[bytes, bytes]:
         """A server's certificate for a host name or an address, and its key, PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        signed = self._signed(key.public_key(), "Windlass runners", host)
+        return signed, _private(key)
+
+    def client(self) -> tuple[bytes, bytes]:
+        """A certificate by which the agent shows itself to pods, and its key, PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        # Another name than the authority's, or it would count as signed by itself.
+        return self._signed(key.public_key(), "Windlass engines' client", ""), _private(key)
+
+    def certify(self, request: bytes, host: str) -> bytes:
+        """A server's certificate for the key of a request (PKCS #10, DER); raises ValueError.
+
+        Whatever name the request asks for, it is `host`'s.
+        """
+        asked = x509.load_der_x509_csr(request)
+        key = asked.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not asked.is_signature_valid:
+            raise ValueError("the request is not signed by its own key")
+        return self._signed(key, "Windlass engine", host)
+
+    def _signed(self, key: ec.EllipticCurvePublicKey, common: str, host: str) -> bytes:
+        """A certificate (PEM) of a server called `host`, or of a client without one."""
         signer = serialization.load_pem_private_key(self.key, password=None)
         if not isinstance(signer, ec.EllipticCurvePrivateKey):
             raise ValueError("the agent's Secret holds a key that is not its own")
         authority = x509.load_pem_x509_certificate(self.certificate)
-        key = ec.generate_private_key(ec.SECP256R1())
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if host else ExtendedKeyUsageOID.CLIENT_AUTH
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-        signed = (
-            _builder(
-                _name("Windlass runners"),
-                authority.subject,
-                key.public_key(),
-                days=CERTIFICATE_DAYS,
-            )
-            .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=False)
+        made = (
+            _builder(_name(common), authority.subject, key, days=CERTIFICATE_DAYS)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issuer, critical=False)
-            .sign(signer, hashes.SHA256())
         )
-        return signed.public_bytes(serialization.Encoding.PEM), _private(key)
+        if host:
+            names = x509.SubjectAlternativeName([_alternative(host)])
+            made = made.add_extension(names, critical=False)
+        return made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def is_stale(certificate: bytes) -> bool:

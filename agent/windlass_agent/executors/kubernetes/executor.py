@@ -6,6 +6,8 @@ from typing import Protocol
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
+from windlass_agent.executors.kubernetes.engines.doors import Doors
+from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver
@@ -21,7 +23,10 @@ class OtherDriver(WorkloadDriver, Protocol):
 
 
 class KubernetesExecutor:
-    """An Executor of one cluster. `others` are drivers by the kind of `Workload.spec`."""
+    """An Executor of one cluster. `others` are drivers by the kind of `Workload.spec`.
+
+    `doors` is the way to the pods of its `engines`.
+    """
 
     def __init__(
         self,
@@ -30,13 +35,17 @@ class KubernetesExecutor:
         capacity: ClusterCapacity,
         *,
         changed: Callable[[], None],
-        others: Mapping[str, OtherDriver] | None = None,
+        engines: EnginePodDriver,
+        doors: Doors,
+        others: Mapping[str, OtherDriver],
     ):
         self._jobs = jobs
         self._runners = runners
         self._capacity = capacity
         self._changed = changed
-        self._others = others or {}
+        self._engines = engines
+        self._others = others
+        self.doors = doors
         self._refused: dict[str, pb.WorkloadStatus] = {}
 
     async def apply(self, workload: pb.Workload) -> None:
@@ -86,4 +95,4 @@ class KubernetesExecutor:
 
     def capacity(self) -> pb.Capacity:
         """The capacity of the cluster."""
-        return self._capacity.capacity(self._jobs.used)
+        return self._capacity.capacity(self._jobs.used, engines=self._engines.used)

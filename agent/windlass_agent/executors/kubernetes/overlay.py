@@ -1,6 +1,6 @@
 """An operator's pod template, merged into ours as `kubectl patch` would: lists by their keys."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from windlass.kubernetes.labels import KUEUE_PREFIX, PREFIX
@@ -70,8 +70,8 @@ def _by_key(name: str, old: list[Object], new: list[Object]) -> list[Object]:
     return list(found.values())
 
 
-def check_overlay(overlay: Object) -> Object:
-    """Validates an overlay: it may not set fields that isolate an attempt.
+def check_overlay(overlay: Object, ours: Collection[str] = (CONTAINER,)) -> Object:
+    """Validates an overlay: it may not set fields that isolate a pod, nor the commands of `ours`.
 
     Raises ValueError that names the field.
     """
@@ -85,13 +85,14 @@ def check_overlay(overlay: Object) -> Object:
     spec = _mapping(overlay, "spec", "overlay")
     for name in sorted(_OURS & spec.keys()):
         raise ValueError(f"spec.{name} cannot be set by the operator.")
-    containers = spec.get("containers", [])
-    if not isinstance(containers, list):
-        raise ValueError("spec.containers must be a list.")
+    for name in ("containers", "initContainers"):
+        if not isinstance(spec.get(name, []), list):
+            raise ValueError(f"spec.{name} must be a list.")
     _check_lists(spec, "spec")
-    for container in containers:
-        if container["name"] == CONTAINER and container.keys() & {"command", "args"}:
-            raise ValueError(f"spec.containers: the command of {CONTAINER} is the runner.")
+    for name in ("containers", "initContainers"):
+        for container in spec.get(name, []):
+            if container["name"] in ours and container.keys() & {"command", "args"}:
+                raise ValueError(f"spec.{name}: the command of {container['name']} is ours.")
     return overlay
 
 

@@ -10,11 +10,15 @@ import binascii
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import grpc
 import msgspec
 
+from windlass.api.keeper.v1.keeper_pb2_grpc import (
+    KeeperServiceServicer,
+    add_KeeperServiceServicer_to_server,
+)
 from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.errors import Unavailable
@@ -22,7 +26,7 @@ from windlass.core.rpc.auth import digest
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
-from windlass_agent.executors.kubernetes.render.pod import AUDIENCE
+from windlass_agent.executors.kubernetes.render.parts import AUDIENCE
 from windlass_agent.kube import Kube, KubeError
 from windlass_agent.kube.resources import TOKENREVIEWS
 from windlass_agent.runner_service import SERVER_OPTIONS, Registered, RunnerServicer
@@ -38,6 +42,7 @@ _REVIEWS_AT_ONCE = 8
 _LONGEST_TOKEN = 16 * 1024
 
 log = telemetry.logger("runners")
+Holder = TypeVar("Holder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,11 @@ def read_claims(token: str) -> Claims | None:
         return None
 
 
-class PodTokens:
-    """Lookup of the attempt that a pod's token belongs to.
+class PodTokens(Generic[Holder]):
+    """Lookup of the holder of a pod's token, such as an attempt.
 
-    `find_pod` returns one of our pods by namespace and name, `registered` what its runner may
-    do. A token that is not of a pod of ours costs the cluster nothing.
+    `find_pod` returns one of our pods by namespace and name, `registered` who it is. A token
+    that is not of a pod of ours costs the cluster nothing.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class PodTokens:
         kube: Kube,
         *,
         find_pod: Callable[[str, str], PodSnapshot | None],
-        registered: Callable[[PodSnapshot], Registered],
+        registered: Callable[[PodSnapshot], Holder],
     ):
         self._kube = kube
         self._find_pod = find_pod
@@ -95,8 +100,8 @@ class PodTokens:
         self._known: dict[bytes, float] = {}
         self._turn = asyncio.Semaphore(_REVIEWS_AT_ONCE)
 
-    async def find(self, token: str) -> Registered | None:
-        """The attempt of a token; raises Unavailable when the cluster cannot be asked."""
+    async def find(self, token: str) -> Holder | None:
+        """The holder of a token; raises Unavailable when the cluster cannot be asked."""
         claims = read_claims(token)
         if claims is None:
             return None
@@ -148,12 +153,13 @@ class PodTokens:
 
 
 class RunnerListener:
-    """Serves runners in pods, under a certificate that is renewed as long as it serves."""
+    """Serves runners and keepers in pods, under a certificate that it renews."""
 
     def __init__(
         self,
-        tokens: PodTokens,
+        tokens: PodTokens[Registered],
         control: ControlPlane,
+        keepers: KeeperServiceServicer,
         *,
         authority: Authority,
         listen: str,
@@ -165,6 +171,7 @@ class RunnerListener:
         self._certificate = b""
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=4000)
         rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
+        add_KeeperServiceServicer_to_server(keepers, self._server)
 
     async def start(self) -> None:
         """Binds and serves; raises OSError when the port is taken."""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from windlass.kubernetes import names
 from windlass.kubernetes.resources import NVIDIA_GPU
+from windlass_agent.executors.kubernetes.engine_settings import EngineSettings
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 
 Object = dict[str, Any]
@@ -156,6 +157,7 @@ class ClusterSettings(_Section):
         Egress(cidr="::/0", excluded=("fe80::/10", "fd00:ec2::254/128")),
     )
     overlay: Overlay = Field({}, description="Pod template, merged into the pod of every job.")
+    engines: EngineSettings = EngineSettings()
 
     @classmethod
     def load(cls, path: Path, *, overlay: Path | None = None) -> Self:

@@ -10,7 +10,10 @@ from windlass.cli.framework.columns import Item, field
 from windlass.cli.framework.values import pairs
 
 Text = str | None
-Project = Annotated[str, typer.Argument(metavar="PROJECT_ID")]
+Project = Annotated[
+    str,
+    typer.Argument(metavar="PROJECT_ID", help="Or `everyone`, for engines of models for everyone."),
+]
 
 
 def _state(item: Item) -> str:
@@ -45,7 +48,7 @@ def assign(
     project_id: Project,
     cluster: Cluster,
     queue: Annotated[
-        Text, typer.Option(help="ClusterQueue in which the project's jobs wait.")
+        Text, typer.Option(help="ClusterQueue in which the project's jobs and engines wait.")
     ] = None,
     local_queue: Annotated[
         Text, typer.Option(help="Name of its LocalQueue; default: that of the ClusterQueue.")
@@ -54,7 +57,7 @@ def assign(
         Text, typer.Option(help="Namespace of the project; default: derived from its id.")
     ] = None,
     priority_class: Annotated[
-        Text, typer.Option(help="WorkloadPriorityClass of the project's jobs.")
+        Text, typer.Option(help="WorkloadPriorityClass of the project's jobs and engines.")
     ] = None,
     price: Annotated[
         float | None,

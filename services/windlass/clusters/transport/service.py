@@ -16,6 +16,7 @@ from windlass.clusters.transport import messages
 from windlass.core.db.paging import fitting, page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
+from windlass.core.ids import EVERYONE
 from windlass.core.rpc.auth import current, digest, new_secret
 from windlass.policy import ALL_PROJECTS
 
@@ -115,17 +116,21 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     async def PutAssignment(
         self, request: pb.PutAssignmentRequest, context: Context
     ) -> pb.Assignment:
-        """Lets a project, which must be there, use a cluster."""
+        """Lets a project, which must be there, use a cluster; or engines of models for everyone."""
         wanted = records.checked_assignment(request.assignment)
-        project = await self._users.LookupProject(
-            users_pb2.LookupProjectRequest(project_id=wanted.project_id)
-        )
-        if project.archived_at:
-            raise FailedPrecondition("The project is archived.", param="project_id")
-        wanted.organization_id = project.organization_id
+        if wanted.project_id != EVERYONE:
+            wanted.organization_id = await self._organization_of(wanted.project_id)
         await self._stores.assignments.put(wanted)
         self._wake.touch(records.cluster_topic(wanted.cluster_id))
         return await self._stores.assignments.get(wanted.cluster_id, wanted.project_id)
+
+    async def _organization_of(self, project_id: str) -> str:
+        """Raises NotFound, or FailedPrecondition for an archived project."""
+        request = users_pb2.LookupProjectRequest(project_id=project_id)
+        project = await self._users.LookupProject(request)
+        if project.archived_at:
+            raise FailedPrecondition("The project is archived.", param="project_id")
+        return project.organization_id
 
     async def ListAssignments(
         self, request: pb.ListAssignmentsRequest, context: Context

@@ -23,6 +23,7 @@ from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
 from windlass.gateway.inference.waiting import Judge, ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
+from windlass.inference_api import routes
 from windlass.inference_api.errors import ApiError
 from windlass.inference_api.kinds import body_check
 
@@ -30,10 +31,10 @@ log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
 EMBEDDING, SCORE = usage_pb2.USAGE_KIND_EMBEDDING, usage_pb2.USAGE_KIND_SCORE
 KINDS: dict[str, int] = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": COMPLETION,
-    "/v1/embeddings": EMBEDDING,
-    "/v1/score": SCORE,
+    routes.CHAT: CHAT,
+    routes.COMPLETIONS: COMPLETION,
+    routes.EMBEDDINGS: EMBEDDING,
+    routes.SCORE: SCORE,
 }
 _GENERATES = (CHAT, COMPLETION)
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]

@@ -19,9 +19,6 @@ TOUCH_SECONDS = 10.0
 TOUCHED = 10_000
 TOUCH_QUEUE = 1000
 
-# What engines may offer beside OpenAI's routes: no word of an agent adds a path.
-ENGINE_PATHS = frozenset({"/tokenize", "/v1/rerank"})
-
 Key = tuple[str, str]
 
 

@@ -132,6 +132,7 @@ class Round:
             if self.kind(version) in cluster.capacity.engines
             and self.gpus(version) <= cluster.capacity.gpus
             and self.view.permits(cluster.id, project)
+            and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
         ]
 

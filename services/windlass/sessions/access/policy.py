@@ -1,7 +1,7 @@
 """Policy of tenants' requests to a cluster's API server, on one page; pure.
 
 Deny by default. Within the project's own namespace: read what its jobs are made of and how
-they wait, and enter its pods. Beside that, discovery, which says nothing of anybody.
+they wait, and enter the pods of its jobs. Beside that, discovery, which says nothing of anybody.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from windlass.api.sessions.v1.sessions_pb2 import (
     ACCESS_LEVEL_VIEWER,
     AccessLevel,
 )
+from windlass.kubernetes.names import ENGINE_PREFIX
 from windlass.sessions.access.kube_request import KubeRequest
 
 READ, WRITE = "sessions.read", "sessions.write"
@@ -20,6 +21,7 @@ _READABLE: dict[tuple[str, str], frozenset[str]] = {
     ("", "pods"): frozenset({"", "status", "log"}),
     ("", "events"): frozenset({""}),
     ("events.k8s.io", "events"): frozenset({""}),
+    ("apps", "deployments"): frozenset({"", "status"}),
     ("batch", "jobs"): frozenset({"", "status"}),
     ("jobset.x-k8s.io", "jobsets"): frozenset({"", "status"}),
     ("trainer.kubeflow.org", "trainjobs"): frozenset({"", "status"}),
@@ -27,6 +29,8 @@ _READABLE: dict[tuple[str, str], frozenset[str]] = {
     ("kueue.x-k8s.io", "localqueues"): frozenset({"", "status"}),
     ("visibility.kueue.x-k8s.io", "localqueues"): frozenset({"pendingworkloads"}),
 }
+# Parts of an engine's pod that may be read; not its log.
+_OF_ENGINES = frozenset({"", "status"})
 # To enter a pod is to change it, whichever method the client uses for the upgrade.
 _ENTRANCES = frozenset({"exec", "attach", "portforward"})
 _DISCOVERY = ("/api", "/apis", "/version", "/openapi/v2", "/openapi/v3")
@@ -61,6 +65,8 @@ def decide(
         )
     if request.goes_on:
         return AccessDenied(f"{request.kind} is not supported")
+    if _is_engine(request) and request.subresource not in _OF_ENGINES:
+        return AccessDenied("engines also serve requests of others than this namespace's")
     if _enters(request):
         # The API server answers 400 to one that does not ask for an upgrade.
         if upgrade and upgrade not in PROTOCOLS:
@@ -86,6 +92,10 @@ def _enters(request: KubeRequest) -> bool:
         and request.verb in ("get", "create")
         and bool(request.name)
     )
+
+
+def _is_engine(request: KubeRequest) -> bool:
+    return request.resource == "pods" and request.name.startswith(ENGINE_PREFIX)
 
 
 def _discovery(request: KubeRequest, upgrade: str) -> AccessAllowed | AccessDenied:

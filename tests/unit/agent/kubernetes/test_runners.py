@@ -55,7 +55,7 @@ class Cluster:
         return {"status": self.status}
 
 
-def tokens(cluster: Any, pod: PodSnapshot | None = POD) -> PodTokens:
+def tokens(cluster: Any, pod: PodSnapshot | None = POD) -> PodTokens[Registered]:
     def registered(pod: PodSnapshot) -> Registered:
         run = jobs_pb2.Run(job_id=pod.job_id, attempt=pod.key.attempt)
         return Registered(run=run, superseded=lambda: None)

@@ -6,6 +6,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel
 
+from windlass_agent.executors.kubernetes.engine_settings import EngineSettings
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 
 PAGE = Path(__file__).parents[4] / "docs/reference/cluster-settings.md"
@@ -23,6 +24,7 @@ def test_the_documented_example_is_valid_and_names_every_field() -> None:
     assert set(ClusterSettings.model_fields) - set(example) == {"agent_ca"}
     named = {field for one in example["accelerators"] for field in one}
     assert named == set(Accelerator.model_fields)
+    assert set(example["engines"]) == set(EngineSettings.model_fields)
     for section in ("sizes", "deadlines", "patience"):
         model: BaseModel = getattr(settings, section)
         assert set(example[section]) == set(type(model).model_fields)

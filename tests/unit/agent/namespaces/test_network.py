@@ -15,7 +15,8 @@ def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:
             "egress": [{"cidr": "10.7.0.0/16", "excluded": ["10.7.1.0/24"], "ports": [9000]}],
         }
     )
-    refuse, job, guest = network_policies("team-a", settings, labels={"windlass.dev/cluster": "c"})
+    labels = {"windlass.dev/cluster": "c"}
+    refuse, job, guest, engine = network_policies("team-a", settings, labels=labels)
     assert refuse["spec"]["ingress"] == refuse["spec"]["egress"] == []
     assert job["metadata"]["labels"]["windlass.dev/cluster"] == "c"
     peers = {
@@ -48,10 +49,24 @@ def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:
     peers["podSelector"]["matchLabels"]["windlass.dev/kind"] = "guest"
     # All the same but the agent: a guest has no runner.
     assert guest["spec"]["egress"] == [{"to": [peers]}, names, store]
+    assert engine["spec"]["egress"] == [names, agent, store]
+
+
+def test_only_the_agent_reaches_engines_and_only_their_door() -> None:
+    settings = ClusterSettings.model_validate({"agent_namespace": "windlass-agent"})
+    *_, engine = network_policies("team-a", settings)
+    assert engine["spec"]["podSelector"]["matchLabels"]["windlass.dev/kind"] == "engine"
+    home = {"kubernetes.io/metadata.name": "windlass-agent"}
+    assert engine["spec"]["ingress"] == [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": home}}],
+            "ports": [{"port": 8443, "protocol": "TCP"}],
+        }
+    ]
 
 
 def test_nobody_reaches_a_clouds_metadata() -> None:
-    _, job, _ = network_policies("team-a", ClusterSettings())
+    _, job, _, _ = network_policies("team-a", ClusterSettings())
     blocks = [
         to["ipBlock"]
         for rule in job["spec"]["egress"]

@@ -1,4 +1,4 @@
-"""Capacity of the cluster for jobs: its nodes, and the queues in front of them."""
+"""Capacity of the cluster for jobs and engines: its nodes, and the queues in front of them."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -22,6 +22,8 @@ class ClusterCapacity:
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
+        self._engines = sorted(settings.engines.images)
+        self._engine_slots = settings.engines.slots if self._engines else 0
         self._informers = informers
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 
@@ -63,8 +65,8 @@ class ClusterCapacity:
         groups = _spec(found).get("resourceGroups") or ()
         return frozenset(name for group in groups for name in group.get("coveredResources") or ())
 
-    def capacity(self, used: int) -> pb.Capacity:
-        """The capacity with `used` jobs on it, which the inventory soon replaces."""
+    def capacity(self, used: int, *, engines: int = 0) -> pb.Capacity:
+        """The capacity with `used` jobs and engines on it, which the inventory soon replaces."""
         there = self._informers.nodes.items.values()
         nodes = [node for node in there if node.ready and node.schedulable]
         return pb.Capacity(
@@ -80,6 +82,9 @@ class ClusterCapacity:
             memory_bytes=sum(node.memory_bytes for node in nodes),
             backends=self._backends,
             libraries=self._libraries,
+            engines=self._engines,
+            engine_slots=self._engine_slots,
+            used_engine_slots=engines,
         )
 
 

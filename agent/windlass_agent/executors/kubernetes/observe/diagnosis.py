@@ -44,7 +44,7 @@ def starts(reason: str, message: str) -> Diagnosis:
 def unstartable(said: str, *, failed: bool = False) -> Diagnosis:
     """Diagnosis of an attempt whose container cannot be created or run."""
     message = (
-        f"The job's container cannot be started: {sentence(said)} The operator of the cluster "
+        f"Its container cannot be started: {sentence(said)} The operator of the cluster "
         "must correct the pod template."
     )
     return failure("ContainerConfig", message) if failed else starts("ContainerConfig", message)

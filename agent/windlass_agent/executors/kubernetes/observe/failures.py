@@ -54,14 +54,14 @@ def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
 
 
 def queued(admission: Workload | None) -> Diagnosis:
-    """The diagnosis of a job that Kueue has not admitted."""
+    """The diagnosis of what Kueue has not admitted."""
     if admission is None:
         return waits("Queued", "Waiting for Kueue to queue it.")
     if not admission.active:
         return _deactivated("")
     if admission.finished is not None:
         said = sentence(admission.finished.message)
-        return failure("StartRefused", f"Kueue could not start the job: {said} {ASK}")
+        return failure("StartRefused", f"Kueue could not start it: {said} {ASK}")
     if admission.quota_reserved:
         checks = admission.conditions.get("Admitted")
         said = checks.message if checks is not None else ""
@@ -93,16 +93,16 @@ def _evicted(snapshot: AttemptSnapshot) -> Diagnosis | None:
 
 
 def _deactivated(said: str) -> Diagnosis:
-    words = ("The job's Workload was deactivated in Kueue.", sentence(said), ASK)
+    words = ("Its Workload was deactivated in Kueue.", sentence(said), ASK)
     return failure("Deactivated", " ".join(word for word in words if word))
 
 
 def _troubled(live: list[PodSnapshot], *, short: bool) -> Diagnosis | None:
-    troubles = [found for pod in live if (found := _trouble(pod, short=short))]
+    troubles = [found for pod in live if (found := trouble(pod, short=short))]
     return max(troubles, key=lambda one: (one.failed, one.patience != ""), default=None)
 
 
-def _trouble(pod: PodSnapshot, *, short: bool) -> Diagnosis | None:
+def trouble(pod: PodSnapshot, *, short: bool) -> Diagnosis | None:
     """The trouble that keeps a living pod from running; None without any."""
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)
@@ -123,16 +123,16 @@ def _unscheduled(condition: Condition, *, short: bool) -> Diagnosis:
     if "persistentvolumeclaim" in said.lower():
         return without_volume(said)
     if _FULL.search(said):
-        return waits("Unschedulable", f"No node has room for the job now: {said}")
+        return waits("Unschedulable", f"No node has room for its pod now: {said}")
     if short and _KEPT_OUT.search(said):
-        return waits("Unschedulable", f"No available node can run the job: {said}")
-    message = f"No node can run the job: {said} Ask for less, or have the operator add such nodes."
+        return waits("Unschedulable", f"No available node can run its pod: {said}")
+    message = f"No node can run its pod: {said} Ask for less, or have the operator add such nodes."
     return waits("Unschedulable", message, "schedule")
 
 
 def _unpullable(said: str, *, failed: bool) -> Diagnosis:
     message = (
-        f"The runner's image cannot be pulled: {said} The operator of the cluster must correct "
+        f"Its image cannot be pulled: {said} The operator of the cluster must correct "
         "the image's name or the pull secret."
     )
     return failure("ImagePullFailed", message) if failed else starts("ImagePullFailed", message)

@@ -121,6 +121,12 @@ class AttemptInformers:
         found = (one for one in self._admissions.items.values() if one.owner == owner)
         return next(found, None)
 
+    def events_of(self, namespace: str, name: str) -> tuple[KubeEvent, ...]:
+        """Events about one object."""
+        about = (namespace, name)
+        events = self._events.items.values()
+        return tuple(one for one in events if (one.namespace, one.name) == about)
+
     def _lost(self, pods: Iterable[PodSnapshot]) -> frozenset[str]:
         names = {pod.node for pod in pods if pod.node}
         return frozenset(name for name in names if self._capacity.is_lost(name))

@@ -35,12 +35,12 @@ def unlaunched(error: KubeError, namespace: str) -> Diagnosis:
         )
         return waits("NamespaceMissing", message, "setup")
     if isinstance(error, ResourceNotFound):
-        message = f"The cluster does not support the job's object kinds: {sentence(error.message)}"
+        message = f"The cluster does not support its object kinds: {sentence(error.message)}"
         return waits("Unsupported", f"{message} {ASK}", "setup")
     if isinstance(error, Forbidden):
         return refused(error.message)
     if isinstance(error, Invalid):
-        return failure("InvalidWorkload", f"The cluster refused the job: {sentence(error.message)}")
+        return failure("InvalidWorkload", f"The cluster refused it: {sentence(error.message)}")
     return waits("ApiUnavailable", f"The cluster's API does not answer: {sentence(error.message)}")
 
 
@@ -49,17 +49,17 @@ def refused(said: str) -> Diagnosis:
     said = sentence(said)
     if "violates PodSecurity" in said:
         message = (
-            f"The namespace's Pod Security rejects the job's pod: {said} The operator "
+            f"The namespace's Pod Security rejects its pod: {said} The operator "
             "must correct the pod template."
         )
         return starts("PodSecurity", message)
     if "exceeded quota" in said:
         return _over_quota(said)
     if _DENIED.search(said):
-        return starts("AdmissionDenied", f"Admission refused the job: {said} {ASK}")
+        return starts("AdmissionDenied", f"Admission refused it: {said} {ASK}")
     if "serviceaccount" in said.lower() and "not found" in said:
         return waits("SetupIncomplete", f"The project's namespace is not set up: {said}", "setup")
-    return starts("Forbidden", f"The cluster prevents the job from starting: {said} {ASK}")
+    return starts("Forbidden", f"The cluster prevents its start: {said} {ASK}")
 
 
 def noted(snapshot: AttemptSnapshot, live: list[PodSnapshot]) -> Diagnosis | None:
@@ -78,7 +78,7 @@ def noted(snapshot: AttemptSnapshot, live: list[PodSnapshot]) -> Diagnosis | Non
 
 def without_volume(said: str) -> Diagnosis:
     """Diagnosis of a missing volume claim or a failed mount."""
-    message = f"A volume of the job does not exist: {said} The operator must provide it."
+    message = f"A volume of its pod does not exist: {said} The operator must provide it."
     return starts("VolumeMissing", message)
 
 
@@ -94,7 +94,7 @@ def _over_quota(said: str) -> Diagnosis:
     wanted, most = (_amounts(amounts.get(name, "")) for name in ("requested", "limited"))
     if any(name in most and wanted[name] > most[name] for name in wanted):
         message = (
-            f"A ResourceQuota of the namespace can never hold the job: {said} Ask for less, or "
+            f"A ResourceQuota of the namespace can never hold it: {said} Ask for less, or "
             "have the quota raised."
         )
         return failure("QuotaExceeded", message)

@@ -99,6 +99,10 @@ class PodSnapshot:
     blocked: Container | None
     # As the pod has it: `4Gi`; empty for none.
     memory_limit: str = ""
+    address: str = ""
+    # How often its main container was started anew, and how that ended last.
+    restarts: int = 0
+    last_end: Container | None = None
 
     @property
     def ended(self) -> bool:
@@ -196,11 +200,14 @@ def trim_root(kind: str, item: Object) -> RootObject | None:
 
 
 def trim_pod(item: Object) -> PodSnapshot | None:
-    """Returns the snapshot of a pod; None for a pod that lacks our labels."""
+    """Returns the snapshot of a job's pod; None for a pod that lacks our labels."""
+    key = _key(item["metadata"])
+    return pod_snapshot(item, key, CONTAINER) if key is not None else None
+
+
+def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
+    """Returns the snapshot of a pod, whose container `main` is the one that counts."""
     metadata, status = item["metadata"], item.get("status") or {}
-    key = _key(metadata)
-    if key is None:
-        return None
     conditions = _conditions(status)
     disruption = conditions.get("DisruptionTarget")
     spec = item.get("spec") or {}
@@ -220,9 +227,12 @@ def trim_pod(item: Object) -> PodSnapshot | None:
         deleting="deletionTimestamp" in metadata,
         scheduled=conditions.get("PodScheduled"),
         disruption=disruption if disruption is not None and disruption.status else None,
-        runner=_runner(status),
-        blocked=_blocked(status),
-        memory_limit=_memory_limit(spec),
+        runner=_container(found) if (found := _main(status, main)) else None,
+        blocked=_blocked(status, main),
+        memory_limit=_memory_limit(spec, main),
+        address=status.get("podIP", ""),
+        restarts=found.get("restartCount", 0) if found else 0,
+        last_end=_container({"state": found.get("lastState")}) if found else None,
     )
 
 
@@ -258,24 +268,22 @@ def _conditions(status: Object) -> dict[str, Condition]:
     }
 
 
-def _memory_limit(spec: Object) -> str:
+def _memory_limit(spec: Object, main: str) -> str:
     for one in spec.get("containers") or ():
-        if one["name"] == CONTAINER:
+        if one["name"] == main:
             limits = (one.get("resources") or {}).get("limits") or {}
             return str(limits.get("memory", ""))
     return ""
 
 
-def _runner(status: Object) -> Container | None:
-    for one in status.get("containerStatuses") or ():
-        if one["name"] == CONTAINER:
-            return _container(one)
-    return None
+def _main(status: Object, main: str) -> Object | None:
+    found = (one for one in status.get("containerStatuses") or () if one["name"] == main)
+    return next(found, None)
 
 
-def _blocked(status: Object) -> Container | None:
-    """The first container beside the runner that waits or failed."""
-    for one in _others(status):
+def _blocked(status: Object, main: str) -> Container | None:
+    """The first container beside the main one that waits or failed."""
+    for one in _others(status, main):
         found = _container(one)
         if found is None or found.state == "running":
             continue
@@ -284,10 +292,10 @@ def _blocked(status: Object) -> Container | None:
     return None
 
 
-def _others(status: Object) -> Iterable[Object]:
+def _others(status: Object, main: str) -> Iterable[Object]:
     yield from status.get("initContainerStatuses") or ()
     for one in status.get("containerStatuses") or ():
-        if one["name"] != CONTAINER:
+        if one["name"] != main:
             yield one
 
 

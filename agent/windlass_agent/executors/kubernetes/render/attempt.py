@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import names
@@ -19,11 +19,10 @@ from windlass.kubernetes.labels import (
     QUEUE,
     WORKLOAD,
 )
+from windlass_agent.executors.kubernetes.render.parts import Object, accelerator
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.executors.world import processes_of
 from windlass_agent.kube.errors import Unrenderable
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class AttemptSpec:
                 name=names.object_name(workload.job.job_id, workload.job.attempt),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=_labels(workload),
-                accelerator=_accelerator(workload, settings, covered),
+                accelerator=accelerator(settings, workload.resources.gpus, place.queue, covered),
                 covered=covered if place.queue else None,
             )
         except names.BadName as error:
@@ -119,24 +118,3 @@ def _labels(workload: pb.Workload) -> dict[str, str]:
     }
     checked = {key: names.label_value(key, value) for key, value in ids.items()}
     return MANAGED_BY | checked | {KIND: JOB_KIND}
-
-
-def _accelerator(
-    workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
-) -> Accelerator | None:
-    """The accelerator of the queue's jobs: by its name, else the first that it holds quota for."""
-    if not workload.resources.gpus:
-        return None
-    queue = workload.placement.queue
-    for accelerator in settings.accelerators:
-        if queue and queue in accelerator.queues:
-            return accelerator
-    for accelerator in settings.accelerators:
-        if not accelerator.queues and (covered is None or accelerator.counted_as in covered):
-            return accelerator
-    known = ", ".join(accelerator.counted_as for accelerator in settings.accelerators)
-    raise Unrenderable(
-        "NoAccelerator",
-        f"Queue {queue} holds no quota for an accelerator that this cluster's agent knows "
-        f"({known or 'none'}).",
-    )

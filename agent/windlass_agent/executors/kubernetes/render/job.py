@@ -2,7 +2,8 @@
 
 from windlass.kubernetes.labels import ATTEMPT, WORKLOAD
 from windlass_agent.executors.kubernetes.render import pod
-from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec
+from windlass_agent.executors.kubernetes.render.parts import Object
 
 
 def render(attempt: AttemptSpec) -> list[Object]:

@@ -1,7 +1,8 @@
 """Several nodes: a JobSet of one Indexed Job."""
 
 from windlass_agent.executors.kubernetes.render import job, pod
-from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec
+from windlass_agent.executors.kubernetes.render.parts import Object
 
 # Kueue and Kubeflow Trainer name a pod set by it.
 REPLICATED_JOB = "node"

@@ -1,18 +1,13 @@
 """The pod template of a job: the runner, confined, with only what it needs."""
 
-from typing import Any
-
-from windlass.kubernetes import names
-from windlass.kubernetes.labels import COMPLETION_INDEX, PREFIX
+from windlass.kubernetes.labels import COMPLETION_INDEX
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.overlay import CONTAINER, merge
-from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
-from windlass_agent.kube.errors import Unrenderable
+from windlass_agent.executors.kubernetes.render import parts
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec
+from windlass_agent.executors.kubernetes.render.parts import Object
 
-AUDIENCE = "windlass"
 RENDEZVOUS_PORT = 29_500
-_SECRETS = "/var/run/secrets/windlass"
-_CA = PREFIX + "agent-ca"
 _WORKDIR = "/work"
 # Kubernetes' own default.
 _MESSAGE = "/dev/termination-log"
@@ -26,34 +21,23 @@ def template(
 ) -> Object:
     """A pod template; `env` is added to the container's, `subdomain` gives pods host names."""
     settings = attempt.settings
-    if not settings.agent_ca:
-        raise Unrenderable("NoAgentCA", "The agent has no certificate for its runners yet.")
-    spec: Object = {
+    authority = parts.require_authority(settings)
+    spec = parts.pod_spec(settings, attempt.accelerator, attempt.name) | {
         "restartPolicy": "Never",
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": settings.deadlines.drain,
-        "securityContext": _pod_security(settings.run_as_user),
-        "tolerations": _tolerations(attempt),
         "containers": [_container(attempt, env or [])],
         "volumes": _volumes(attempt),
     }
-    if selector := _node_selector(attempt):
+    asked = attempt.workload.placement.node_selector
+    if selector := parts.node_selector(asked, attempt.accelerator):
         spec["nodeSelector"] = selector
     if subdomain:
         spec["subdomain"] = subdomain
-    if attempt.accelerator is not None:
-        if attempt.accelerator.runtime_class:
-            spec["runtimeClassName"] = attempt.accelerator.runtime_class
-        if attempt.accelerator.device_class:
-            claim = {"name": "accelerator", "resourceClaimTemplateName": attempt.name}
-            spec["resourceClaims"] = [claim]
     made = {
         "metadata": {
             "labels": dict(attempt.labels),
             # The CA is public; a pod's own annotation brings it without a ConfigMap to make.
-            "annotations": {_CA: settings.agent_ca},
+            "annotations": {parts.CA_ANNOTATION: authority},
         },
         "spec": spec,
     }
@@ -89,24 +73,7 @@ def torchrun(attempt: AttemptSpec, master: str = "") -> list[Object]:
 
 def claim_template(attempt: AttemptSpec) -> list[Object]:
     """The ResourceClaimTemplate of claimed accelerators; empty for others."""
-    accelerator = attempt.accelerator
-    if accelerator is None or not accelerator.device_class:
-        return []
-    exactly: Object = {
-        "deviceClassName": accelerator.device_class,
-        "allocationMode": "ExactCount",
-        "count": attempt.gpus,
-    }
-    if accelerator.selector:
-        exactly["selectors"] = [{"cel": {"expression": accelerator.selector}}]
-    return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": attempt.metadata(),
-            "spec": {"spec": {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}},
-        }
-    ]
+    return parts.claim_template(attempt.metadata(), attempt.accelerator, attempt.gpus)
 
 
 def _container(attempt: AttemptSpec, env: list[Object]) -> Object:
@@ -119,17 +86,13 @@ def _container(attempt: AttemptSpec, env: list[Object]) -> Object:
         "command": _command(attempt),
         "env": list(variables.values()),
         "resources": _resources(attempt),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": dict(parts.CONTAINER_SECURITY),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "work", "mountPath": _WORKDIR},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume of the pod's own
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
-            {"name": "windlass", "mountPath": _SECRETS, "readOnly": True},
+            {"name": parts.SECRETS_VOLUME, "mountPath": parts.SECRETS, "readOnly": True},
         ],
     }
     if settings.image_pull_policy:
@@ -140,20 +103,15 @@ def _container(attempt: AttemptSpec, env: list[Object]) -> Object:
 def _command(attempt: AttemptSpec) -> list[str]:
     settings, accelerator = attempt.settings, attempt.accelerator
     command = [settings.python, "-m", "windlass_agent.runner"]
-    command += ["--agent", settings.agent_address, "--agent-ca", f"{_SECRETS}/ca.crt"]
-    command += ["--token-file", f"{_SECRETS}/token", "--workdir", _WORKDIR]
+    command += ["--agent", settings.agent_address, "--agent-ca", f"{parts.SECRETS}/ca.crt"]
+    command += ["--token-file", f"{parts.SECRETS}/token", "--workdir", _WORKDIR]
     command += ["--device", accelerator.device if accelerator else "cpu"]
     command += ["--exit-message", _MESSAGE]
     return [*command, "--grace", str(settings.deadlines.grace)]
 
 
 def _environment(attempt: AttemptSpec) -> list[Object]:
-    values = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "windlass"}  # noqa: S108
-    if attempt.accelerator is None:
-        # Else NVIDIA's runtime shows every device to images that ask for `all`.
-        values["NVIDIA_VISIBLE_DEVICES"] = "void"
-    else:
-        values |= attempt.accelerator.env
+    values = parts.variables(attempt.accelerator)
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -166,13 +124,9 @@ def _resources(attempt: AttemptSpec) -> Object:
         # Kueue never admits what asks for a resource that its queue does not cover; the
         # volumes' own limits hold in any case.
         both["ephemeral-storage"] = str(sizes.workdir_bytes + sizes.tmp_bytes + _SPARE_BYTES)
-    found: Object = {}
-    if (accelerator := attempt.accelerator) is not None:
-        if accelerator.device_class:
-            found["claims"] = [{"name": "accelerator"}]
-        else:
-            both[accelerator.resource] = str(attempt.gpus)
-    return found | {"requests": requests | both, "limits": both}
+    claims, counted = parts.devices(attempt.accelerator, attempt.gpus)
+    both |= counted
+    return claims | {"requests": requests | both, "limits": both}
 
 
 def memory_bytes(attempt: AttemptSpec) -> int:
@@ -183,53 +137,9 @@ def memory_bytes(attempt: AttemptSpec) -> int:
 def _volumes(attempt: AttemptSpec) -> list[Object]:
     sizes = attempt.settings.sizes
     shm = min(sizes.shm_bytes, memory_bytes(attempt) // 2)
-    token = {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
-    authority = {
-        "path": "ca.crt",
-        "fieldRef": {"fieldPath": f"metadata.annotations['{_CA}']"},
-    }
-    sources = [{"serviceAccountToken": token}, {"downwardAPI": {"items": [authority]}}]
     return [
         {"name": "work", "emptyDir": {"sizeLimit": str(sizes.workdir_bytes)}},
         {"name": "tmp", "emptyDir": {"sizeLimit": str(sizes.tmp_bytes)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
-        {"name": "windlass", "projected": {"sources": sources}},
+        parts.identity_volume(),
     ]
-
-
-def _node_selector(attempt: AttemptSpec) -> dict[str, str]:
-    of_device = attempt.accelerator.node_selector if attempt.accelerator else {}
-    try:
-        asked = names.node_selector(attempt.workload.placement.node_selector)
-    except names.BadName as error:
-        raise Unrenderable("BadName", str(error)) from error
-    return of_device | asked
-
-
-def _tolerations(attempt: AttemptSpec) -> list[Object]:
-    seconds = attempt.settings.deadlines.unreachable
-    found = [
-        {
-            "key": f"node.kubernetes.io/{condition}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": seconds,
-        }
-        for condition in ("not-ready", "unreachable")
-    ]
-    theirs = attempt.accelerator.tolerations if attempt.accelerator else ()
-    return found + [
-        {name: value for name, value in toleration.model_dump().items() if value}
-        for toleration in theirs
-    ]
-
-
-def _pod_security(user: int | None) -> Object:
-    found: dict[str, Any] = {
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    if user is not None:
-        found |= {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
-        found["fsGroupChangePolicy"] = "OnRootMismatch"
-    return found

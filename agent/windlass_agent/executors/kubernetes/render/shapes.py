@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.render import job, jobset, trainjob
-from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec
+from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 

@@ -7,7 +7,8 @@ the node labels of a flavor do not reach a TrainJob's pods under Trainer 2.3.
 """
 
 from windlass_agent.executors.kubernetes.render import jobset, pod
-from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec, Object
+from windlass_agent.executors.kubernetes.render.attempt import AttemptSpec
+from windlass_agent.executors.kubernetes.render.parts import Object
 
 _API = "trainer.kubeflow.org"
 _VERSION = f"{_API}/v1alpha1"

@@ -11,13 +11,13 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.engine_arguments import from_message
 from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
+from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
-from windlass_agent.executors.process.engines.adapters import AdapterSet
 from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
-from windlass_agent.executors.process.engines.shelf import Shelf
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.machine.program_output import one_line
 from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound, in_units

@@ -520,7 +520,7 @@ Global___Inventory: typing_extensions.TypeAlias = Inventory
 
 @typing.final
 class Assignment(google.protobuf.message.Message):
-    """A project's place in a cluster."""
+    """A project's place in a cluster; that of the id `everyone` is for engines of models for everyone."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

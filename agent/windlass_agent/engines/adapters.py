@@ -9,7 +9,7 @@ from windlass.core import telemetry
 from windlass.core.backoff import doubled
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.port import EngineControl, EngineError
-from windlass_agent.executors.process.engines.shelf import Shelf
+from windlass_agent.engines.shelf import Shelf
 from windlass_agent.machine.program_output import last_error
 
 log = telemetry.logger("engines")

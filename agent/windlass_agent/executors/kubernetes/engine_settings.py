@@ -1,0 +1,69 @@
+"""Operator settings of engines in pods: images, sizes, quota, how long they drain."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from windlass.kubernetes import names
+from windlass_agent.executors.kubernetes.overlay import check_overlay
+from windlass_agent.kube.errors import Unrenderable
+
+GIB = 1024**3
+EngineName = Literal["builtin", "vllm"]
+# The containers of an engine's pod.
+ENGINE, KEEPER = "engine", "keeper"
+PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
+
+
+def _check(overlay: dict[str, Any]) -> dict[str, Any]:
+    return check_overlay(overlay, {ENGINE, KEEPER})
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineImage(_Part):
+    """An image that runs one kind of engine."""
+
+    image: str
+    python: str = Field("python3", description="Interpreter in the image.")
+
+
+class EngineSettings(_Part):
+    """The engines of a cluster; none without an image."""
+
+    images: dict[EngineName, EngineImage] = Field(
+        {}, description="Images by kind of engine; upstream's own for vLLM."
+    )
+    keeper: EngineImage = Field(
+        EngineImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
+        description="Image of the container beside the engine.",
+    )
+    slots: int = Field(64, ge=0, le=10_000, description="Engines that may run at once.")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs of an engine whose serving asks for none.")
+    cpus: float = Field(1, ge=0.001, description="CPUs that an engine asks for.")
+    memory_bytes: int = Field(
+        0, ge=0, description="Memory of an engine; 0: by its kind and the size of its weights."
+    )
+    shm_bytes: int = Field(1 * GIB, ge=1, description="Size of /dev/shm, which counts as memory.")
+    adapter_bytes: int = Field(
+        10 * GIB, ge=1, description="Disk for adapters, beside the weights' own."
+    )
+    priority_class: PriorityClass = Field(
+        "", description="WorkloadPriorityClass of engines; empty: the assignment's."
+    )
+    drain: int = Field(
+        300, ge=1, description="Seconds that open requests keep a pod that should end."
+    )
+    overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
+        {}, description="Pod template, merged into the pod of every engine."
+    )
+
+    def image_of(self, engine: str) -> EngineImage:
+        """The image of a kind of engine; raises Unrenderable without one."""
+        for name, image in self.images.items():
+            if name == engine:
+                return image
+        message = f"This cluster's agent has no image of the engine {engine!r}."
+        raise Unrenderable("NoImage", message)

@@ -1,0 +1,61 @@
+"""Diagnosis of an engine from its objects and its keeper's word. Pure."""
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.keeper.v1 import keeper_pb2
+from windlass.kubernetes.quantities import units
+from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
+from windlass_agent.executors.kubernetes.observe import failures, refusals
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
+from windlass_agent.executors.kubernetes.observe.snapshot import (
+    AttemptSnapshot,
+    Container,
+    PodSnapshot,
+)
+from windlass_agent.machine.program_output import last_error
+from windlass_agent.memory import in_units
+
+# An engine that has ended so often without serving has failed.
+ENDS = 2
+LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
+_STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
+
+
+def diagnose(snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None) -> Diagnosis:
+    """The diagnosis of an engine that should run; `state` is its keeper's, None without one."""
+    deployment, pod = snapshot.deployment, snapshot.pod
+    if deployment is None:
+        return LAUNCHING
+    if pod is None:
+        return refusals.refused(deployment.refusal) if deployment.refusal else LAUNCHING
+    admission = snapshot.admission
+    if deployment.queue and (admission is None or not admission.admitted) and not pod.node:
+        return failures.queued(admission)
+    if found := _ended(pod, serves=state is not None and state.phase == pb.PHASE_RUNNING):
+        return found
+    view = AttemptSnapshot(pods=(pod,), events=snapshot.events, short=snapshot.short)
+    if found := failures.trouble(pod, short=snapshot.short) or refusals.noted(view, [pod]):
+        return found
+    if state is None:
+        return _STARTING
+    return Diagnosis(phase=state.phase, reason=state.reason, message=state.message)
+
+
+def _ended(pod: PodSnapshot, *, serves: bool) -> Diagnosis | None:
+    """Diagnosis of an engine whose container ends again and again."""
+    last = pod.last_end
+    if serves or last is None or pod.restarts < ENDS:
+        return None
+    if last.reason == "OOMKilled":
+        limit = units(pod.memory_limit)
+        most = f"the {in_units(limit)} that it may use" if limit else "it may use"
+        return failure(
+            "OutOfMemory",
+            f"The engine needed more memory than {most}. Lower kv_cache_bytes, context_length or "
+            "max_concurrency, or have the operator raise `engines.memory_bytes`.",
+        )
+    return failure("ProcessExited", _words(last))
+
+
+def _words(last: Container) -> str:
+    error = last_error(last.message)
+    return f"The engine ended with code {last.exit_code}" + (f": {error}" if error else ".")

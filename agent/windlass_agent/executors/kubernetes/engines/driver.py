@@ -1,0 +1,213 @@
+"""Engines on Kubernetes: reconciles what should serve with what the cluster shows.
+
+As with jobs, the cluster's own objects are the record of what runs.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass.core.ids import is_identifier
+from windlass_agent.executors.kubernetes.engines.keepers import Keepers
+from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
+from windlass_agent.executors.kubernetes.engines.observed import (
+    EngineDeployment,
+    EngineInformers,
+    EngineSnapshot,
+)
+from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
+from windlass_agent.executors.kubernetes.observe.informers import Positions
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+from windlass_agent.executors.kubernetes.settings import Patience
+from windlass_agent.kube import KubeError
+from windlass_agent.kueue import Workload
+from windlass_agent.retrying import run_forever
+
+# So that a burst of changes is looked at once.
+COALESCE_SECONDS = 0.02
+# Also when nothing changed: a patience may have ended.
+LOOK_SECONDS = 1.0
+_NOTHING = EngineSnapshot()
+
+log = telemetry.logger("engines")
+
+
+class EnginePodDriver:
+    """The driver of engines. `looked` is set by the informers and by keepers."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        launcher: EngineLauncher,
+        informers: EngineInformers,
+        keepers: Keepers,
+        positions: Callable[[], Positions],
+        patience: Patience,
+        looked: asyncio.Event,
+        changed: Callable[[], None],
+    ):
+        self._cluster_id = cluster_id
+        self._launcher = launcher
+        self._informers = informers
+        self._keepers = keepers
+        self._positions = positions
+        self._patience = patience
+        self._looked = looked
+        self._changed = changed
+        self._engines: dict[str, TrackedEngine] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def apply(self, workload: pb.Workload) -> None:
+        """Accepts the desired state of an engine; raises ValueError for an invalid id."""
+        if not is_identifier(workload.id):
+            raise ValueError(f"{workload.id!r} is not an identifier")
+        engine = self._engines.get(workload.id)
+        if engine is None:
+            if workload.desired == pb.DESIRED_STATE_DELETED:
+                return
+            engine = self._engines[workload.id] = TrackedEngine(workload)
+        engine.want(workload)
+        self._keepers.order()
+        self._looked.set()
+        self._changed()
+
+    def knows(self, workload_id: str) -> bool:
+        """Returns True if the driver was given this engine or found it in the cluster."""
+        return workload_id in self._engines
+
+    def statuses(self) -> list[pb.WorkloadStatus]:
+        """The status of every engine."""
+        return [engine.status() for engine in self._engines.values()]
+
+    async def adopt(self) -> None:
+        """Starts the informers and takes over the engines that they show."""
+        self._spawn(run_forever("following_engines", self._informers.run))
+        while not self._informers.settled:
+            await self._looked.wait()
+            self._looked.clear()
+        self._look()
+        self._spawn(run_forever("looking_at_engines", self._keep_looking))
+        log.info("engines_adopted", engines=len(self._engines))
+
+    async def close(self) -> None:
+        """Stops the driver; engines go on for the next agent process."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def used(self) -> int:
+        """Engines that have objects in the cluster, or should."""
+        return sum(not engine.is_gone for engine in self._engines.values())
+
+    def ordered(self, workload_id: str) -> pb.EngineWorkload | None:
+        """The order for the keeper of an engine; None before this agent was told of it."""
+        engine = self._engines.get(workload_id)
+        return engine.workload.engine if engine and engine.told and engine.is_wanted else None
+
+    def address(self, workload_id: str) -> str:
+        """The address of the pod that serves as an engine; empty if none does."""
+        engine = self._engines.get(workload_id)
+        pod = engine.snapshot.pod if engine is not None and engine.serves else None
+        return pod.address if pod is not None else ""
+
+    def waiting(self) -> list[Workload]:
+        """Engines that wait in a queue, with their Workloads."""
+        admissions = (engine.snapshot.admission for engine in self._engines.values())
+        return [one for one in admissions if one is not None and one.waiting is not None]
+
+    async def _keep_looking(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._looked.wait()
+                await asyncio.sleep(COALESCE_SECONDS)
+            self._looked.clear()
+            self._look()
+
+    def _look(self) -> None:
+        """Compares what the cluster shows and keepers say with what should be."""
+        snapshots = self._informers.snapshots(self._positions())
+        for workload_id, snapshot in snapshots.items():
+            if workload_id not in self._engines and (deployment := snapshot.deployment):
+                self._engines[workload_id] = self._found(deployment)
+        clock = time.monotonic()
+        for workload_id, engine in list(self._engines.items()):
+            before = engine.status()
+            snapshot = snapshots.get(workload_id, _NOTHING)
+            state = self._keepers.state(snapshot.pod.uid) if snapshot.pod is not None else None
+            engine.see(snapshot, state, clock=clock, patience=self._patience)
+            if engine.is_gone:
+                del self._engines[workload_id]
+                self._changed()
+                continue
+            if engine.status() != before:
+                self._changed()
+            if not engine.working and engine.due(clock) is not Due.NOTHING:
+                engine.working = True
+                self._spawn(self._bring_about(engine))
+
+    def _found(self, deployment: EngineDeployment) -> TrackedEngine:
+        """An engine that an earlier life of the agent made, until somebody tells of it."""
+        workload = pb.Workload(
+            id=deployment.workload,
+            cluster_id=self._cluster_id,
+            project_id=deployment.project,
+            generation=deployment.generation,
+            desired=pb.DESIRED_STATE_RUNNING,
+        )
+        return TrackedEngine(workload)
+
+    async def _bring_about(self, engine: TrackedEngine) -> None:
+        """Takes the steps that are due, until none is."""
+        try:
+            while (due := engine.due(time.monotonic())) is not Due.NOTHING:
+                engine.nudged.clear()
+                try:
+                    done = await self._step(engine, due)
+                except KubeError as error:
+                    identifier = engine.workload.id
+                    log.warning("engine_step_failed", engine=identifier, message=error.message)
+                    done = False
+                if done:
+                    engine.backoff.reset()
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(engine.backoff.next()):
+                        await engine.nudged.wait()
+        finally:
+            engine.working = False
+            self._changed()
+
+    async def _step(self, engine: TrackedEngine, due: Due) -> bool:
+        """Returns False if it is to be tried again."""
+        if due is Due.DELETE:
+            await self._launcher.delete(engine.workload, engine.snapshot.deployment)
+            engine.made_at = 0.0
+            return True
+        found = await self._launcher.apply(engine.workload)
+        if found is None:
+            engine.made_at = time.monotonic()
+            return True
+        engine.find(found, clock=time.monotonic(), patience=self._patience)
+        self._changed()
+        return engine.failure is not None
+
+    def pod(self, namespace: str, name: str) -> PodSnapshot | None:
+        """Returns a pod of an engine by name."""
+        return self._informers.pod(namespace, name)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("engine_task_failed", exc_info=error)

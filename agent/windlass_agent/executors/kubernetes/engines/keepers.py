@@ -1,0 +1,169 @@
+"""KeeperService: the words of keepers in pods, and the orders for them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import grpc
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.keeper.v1 import keeper_pb2 as pb
+from windlass.api.keeper.v1 import keeper_pb2_grpc as rpc
+from windlass.core import telemetry
+from windlass.core.errors import REASON_KEY, AppError, to_metadata
+from windlass.kubernetes.names import engine_name
+from windlass_agent.executors.kubernetes.authority import Authority
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+
+# A call that is cut for a moment takes no engine out of the routes.
+AWAY_SECONDS = 5.0
+_REQUEST_BYTES = 4096
+_PHASES = frozenset(
+    {clusters_pb2.PHASE_STARTING, clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED}
+)
+
+log = telemetry.logger("keepers")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PodLookup(Protocol):
+    """Lookup of the pod that a caller's token belongs to."""
+
+    async def find(self, token: str) -> PodSnapshot | None:
+        """The pod of a token, None for a stranger's; raises AppError when it cannot tell."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """The call of one pod's keeper."""
+
+    pod_uid: str
+    state: pb.EngineState
+    # Set when an order may differ from what was told, and at the end.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    # Another call of the same pod has come.
+    superseded: bool = False
+
+
+class Keepers:
+    """The last word of each pod's keeper. `changed` is called when one differs."""
+
+    def __init__(self, changed: Callable[[], None]):
+        self._changed = changed
+        self._calls: dict[str, _Call] = {}
+
+    def state(self, pod_uid: str) -> pb.EngineState | None:
+        """The last word of a pod's keeper; None if it is not there."""
+        call = self._calls.get(pod_uid)
+        return call.state if call is not None else None
+
+    def order(self) -> None:
+        """Has every keeper's order looked at anew."""
+        for call in self._calls.values():
+            call.news.set()
+
+    def begin(self, pod_uid: str, state: pb.EngineState) -> _Call:
+        """Notes a call, which supersedes an older one of the pod."""
+        before = self._calls.get(pod_uid)
+        call = self._calls[pod_uid] = _Call(pod_uid, state)
+        if before is not None:
+            before.superseded = True
+            before.news.set()
+        self._changed()
+        return call
+
+    def say(self, call: _Call, state: pb.EngineState) -> None:
+        """Notes what a keeper says."""
+        call.state = state
+        self._changed()
+
+    def end(self, call: _Call) -> None:
+        """Forgets a call soon, unless its keeper comes back."""
+        asyncio.get_running_loop().call_later(AWAY_SECONDS, self._forget, call)
+
+    def _forget(self, call: _Call) -> None:
+        if self._calls.get(call.pod_uid) is call:
+            del self._calls[call.pod_uid]
+            self._changed()
+
+
+class KeeperServicer(rpc.KeeperServiceServicer):
+    """Certifies doors and passes orders; `ordered` returns the engine that a pod should be."""
+
+    def __init__(
+        self,
+        tokens: PodLookup,
+        keepers: Keepers,
+        authority: Authority,
+        ordered: Callable[[str], clusters_pb2.EngineWorkload | None],
+    ):
+        self._tokens = tokens
+        self._keepers = keepers
+        self._authority = authority
+        self._ordered = ordered
+
+    async def Keep(
+        self, request_iterator: AsyncIterator[pb.KeeperReport], context: Context
+    ) -> AsyncIterator[pb.EngineOrder]:
+        """Tells a keeper its order for as long as it calls."""
+        pod = await self._admit(context)
+        first = await anext(aiter(request_iterator))
+        try:
+            if len(first.certificate_request) > _REQUEST_BYTES:
+                raise ValueError("the certificate request is too long")
+            name = engine_name(pod.key.workload)
+            certificate = self._authority.certify(first.certificate_request, name)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"No certificate: {error}.")
+        call = self._keepers.begin(pod.uid, _bounded(first.state))
+        hearing = asyncio.create_task(self._hear(call, request_iterator))
+        try:
+            yield pb.EngineOrder(certificate=certificate)
+            async for order in self._orders(call, pod.key.workload, hearing):
+                yield order
+        finally:
+            hearing.cancel()
+            self._keepers.end(call)
+
+    async def _orders(
+        self, call: _Call, workload_id: str, hearing: "asyncio.Task[None]"
+    ) -> AsyncIterator[pb.EngineOrder]:
+        told = None
+        while not (call.superseded or hearing.done()):
+            call.news.clear()
+            order = self._ordered(workload_id)
+            if order is not None and order != told:
+                told = order
+                yield pb.EngineOrder(engine=order)
+            await call.news.wait()
+
+    async def _hear(self, call: _Call, reports: AsyncIterator[pb.KeeperReport]) -> None:
+        try:
+            async for report in reports:
+                if not call.superseded:
+                    self._keepers.say(call, _bounded(report.state))
+        finally:
+            call.news.set()
+
+    async def _admit(self, context: Context) -> PodSnapshot:
+        metadata = dict(context.invocation_metadata() or ())
+        scheme, _, token = str(metadata.get("authorization", "")).partition(" ")
+        try:
+            found = await self._tokens.find(token) if scheme.lower() == "bearer" else None
+        except AppError as error:
+            await context.abort(error.code, error.message, to_metadata(error))
+        if found is None:
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED,
+                "This token does not belong to an engine running here.",
+                ((REASON_KEY, "invalid_runner_token"),),
+            )
+        return found
+
+
+def _bounded(said: pb.EngineState) -> pb.EngineState:
+    """A keeper's word, of which only phases of its own count."""
+    if said.phase not in _PHASES:
+        said.phase = clusters_pb2.PHASE_STARTING
+    return said

@@ -1,0 +1,143 @@
+"""One engine as it should be and as it is: what is due, and what is told of it. No I/O."""
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.keeper.v1 import keeper_pb2
+from windlass.core.backoff import Backoff
+from windlass.workload_phases import TERMINAL_PHASES
+from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
+from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
+from windlass_agent.executors.kubernetes.render.engine import digest
+from windlass_agent.executors.kubernetes.settings import Patience
+
+# What was made and is not shown by then is made again.
+UNSEEN_SECONDS = 10.0
+
+
+class Due(Enum):
+    """The next step of an engine."""
+
+    NOTHING = auto()
+    APPLY = auto()
+    DELETE = auto()
+
+
+@dataclass(eq=False)
+class TrackedEngine:
+    """Desired and actual state of an engine; times are monotonic seconds."""
+
+    workload: pb.Workload
+    # Whether this life of the agent was told what it should be.
+    told: bool = False
+    snapshot: EngineSnapshot = field(default_factory=EngineSnapshot)
+    state: keeper_pb2.EngineState | None = None
+    diagnosis: Diagnosis = LAUNCHING
+    # Why this generation does not run, once that is certain.
+    failure: Diagnosis | None = None
+    # When it was made, until the cluster shows it; 0 otherwise.
+    made_at: float = 0.0
+    working: bool = False
+    nudged: asyncio.Event = field(default_factory=asyncio.Event)
+    backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
+    # What may pass by itself, its patience, and since when it has lasted.
+    _trouble: tuple[str, str, float] = ("", "", 0.0)
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if it should run and may."""
+        return self.workload.desired == pb.DESIRED_STATE_RUNNING and self.failure is None
+
+    @property
+    def is_gone(self) -> bool:
+        """True if nothing of it is left, and none wants it."""
+        deleted = self.told and self.workload.desired == pb.DESIRED_STATE_DELETED
+        return self.snapshot.is_gone and not self.made_at and (deleted or not self.told)
+
+    @property
+    def serves(self) -> bool:
+        """True if requests can be sent to it."""
+        return self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
+
+    def want(self, workload: pb.Workload) -> None:
+        """Takes what it should be; a newer generation begins anew what has failed."""
+        if workload.generation < self.workload.generation and self.told:
+            return
+        if self.failure is not None and workload.generation > self.workload.generation:
+            self.failure, self._trouble = None, ("", "", 0.0)
+            self.diagnosis = LAUNCHING
+        if workload.HasField("engine"):
+            self.workload = workload
+        else:
+            self.workload.desired = workload.desired
+            self.workload.generation = workload.generation
+        self.told = True
+        self.nudged.set()
+
+    def see(
+        self,
+        snapshot: EngineSnapshot,
+        state: keeper_pb2.EngineState | None,
+        *,
+        clock: float,
+        patience: Patience,
+    ) -> None:
+        """Takes what the cluster shows and what the keeper of its pod says."""
+        self.snapshot, self.state = snapshot, state
+        if snapshot.deployment is not None:
+            self.made_at = 0.0
+        ends = snapshot.deployment is not None and snapshot.deployment.deleting
+        if self.is_wanted and not ends and not (snapshot.deployment is None and self._trouble[1]):
+            self.find(diagnose(snapshot, state), clock=clock, patience=patience)
+
+    def find(self, found: Diagnosis, *, clock: float, patience: Patience) -> None:
+        """Takes a diagnosis; one that outlasts its patience becomes a failure."""
+        reason, kind, since = self._trouble
+        if (found.reason, found.patience) != (reason, kind):
+            self._trouble = found.reason, found.patience, (since := clock)
+        if found.patience and clock - since >= patience.of(found.patience):
+            found = failure(found.reason, found.message)
+        self.diagnosis = found
+        if found.phase in TERMINAL_PHASES:
+            self.failure = found
+
+    def due(self, clock: float) -> Due:
+        """The next step; NOTHING while an earlier one has yet to show."""
+        deployment = self.snapshot.deployment
+        if not self.told or (deployment is not None and deployment.deleting):
+            return Due.NOTHING
+        unseen = self.made_at > 0 and clock - self.made_at < UNSEEN_SECONDS
+        if not self.is_wanted:
+            return Due.DELETE if deployment is not None or self.made_at else Due.NOTHING
+        if deployment is None:
+            waits = unseen or bool(self.snapshot.pods)
+            return Due.NOTHING if waits else Due.APPLY
+        # Whatever lasts has changed: nothing of the old one stays.
+        return Due.NOTHING if deployment.digest == digest(self.workload) else Due.DELETE
+
+    def status(self) -> pb.WorkloadStatus:
+        """The status for the control plane."""
+        status = pb.WorkloadStatus(
+            workload_id=self.workload.id, generation=self.workload.generation
+        )
+        if self.workload.desired != pb.DESIRED_STATE_RUNNING:
+            left = self.made_at or not self.snapshot.is_gone
+            status.phase = pb.PHASE_STOPPING if left else pb.PHASE_STOPPED
+            return status
+        found = self.failure or self.diagnosis
+        status.phase, status.reason, status.message = found.phase, found.reason, found.message
+        if self.snapshot.deployment is not None:
+            status.queue = self.snapshot.deployment.queue
+        if found.phase == pb.PHASE_PENDING:
+            status.queue_position = self.snapshot.position
+        pod = self.snapshot.pod
+        if self.serves and pod is not None and self.state is not None:
+            # No address that anybody connects to: the way is the tunnel.
+            status.endpoint = f"pod://{pod.namespace}/{pod.name}"
+            status.capabilities.CopyFrom(self.state.capabilities)
+            status.adapters.extend(self.state.adapters)
+        return status

@@ -1,0 +1,155 @@
+"""Parts of a pod that jobs and engines share: who it is, where it may go, what it claims."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from windlass.kubernetes import names
+from windlass.kubernetes.labels import PREFIX
+from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.kube.errors import Unrenderable
+
+Object = dict[str, Any]
+AUDIENCE = "windlass"
+# Where a container finds its token and the agent's CA.
+SECRETS = "/var/run/secrets/windlass"
+SECRETS_VOLUME = "windlass"
+CA_ANNOTATION = PREFIX + "agent-ca"
+CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def accelerator(
+    settings: ClusterSettings, gpus: int, queue: str, covered: Collection[str] | None
+) -> Accelerator | None:
+    """The accelerator of a queue's pods: by its name, else the first that it holds quota for.
+
+    None without GPUs; raises Unrenderable where none fits.
+    """
+    if not gpus:
+        return None
+    for one in settings.accelerators:
+        if queue and queue in one.queues:
+            return one
+    for one in settings.accelerators:
+        if not one.queues and (covered is None or one.counted_as in covered):
+            return one
+    known = ", ".join(one.counted_as for one in settings.accelerators)
+    raise Unrenderable(
+        "NoAccelerator",
+        f"Queue {queue} holds no quota for an accelerator that this cluster's agent knows "
+        f"({known or 'none'}).",
+    )
+
+
+def require_authority(settings: ClusterSettings) -> str:
+    """The PEM of the agent's CA; raises Unrenderable before there is one."""
+    if not settings.agent_ca:
+        raise Unrenderable("NoAgentCA", "The agent has no certificate for its pods yet.")
+    return settings.agent_ca
+
+
+def pod_spec(settings: ClusterSettings, device: Accelerator | None, claim: str) -> Object:
+    """The spec of a pod without containers; `claim` names its ResourceClaimTemplate."""
+    spec: Object = {
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(settings.run_as_user),
+        "tolerations": _tolerations(settings, device),
+    }
+    if device is not None:
+        if device.runtime_class:
+            spec["runtimeClassName"] = device.runtime_class
+        if device.device_class:
+            spec["resourceClaims"] = [{"name": "accelerator", "resourceClaimTemplateName": claim}]
+    return spec
+
+
+def claim_template(metadata: Object, device: Accelerator | None, count: int) -> list[Object]:
+    """The ResourceClaimTemplate of claimed accelerators; empty for others."""
+    if device is None or not device.device_class:
+        return []
+    exactly: Object = {
+        "deviceClassName": device.device_class,
+        "allocationMode": "ExactCount",
+        "count": count,
+    }
+    if device.selector:
+        exactly["selectors"] = [{"cel": {"expression": device.selector}}]
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": metadata,
+            "spec": {"spec": {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}},
+        }
+    ]
+
+
+def devices(device: Accelerator | None, count: int) -> tuple[Object, dict[str, str]]:
+    """Of a container's resources: its claims, and what it requests and is limited to."""
+    if device is None:
+        return {}, {}
+    if device.device_class:
+        return {"claims": [{"name": "accelerator"}]}, {}
+    return {}, {device.resource: str(count)}
+
+
+def variables(device: Accelerator | None) -> dict[str, str]:
+    """Environment variables of every container of ours."""
+    values = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "windlass"}  # noqa: S108
+    if device is None:
+        # Else NVIDIA's runtime shows every device to images that ask for `all`.
+        return values | {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return values | device.env
+
+
+def node_selector(asked: Mapping[str, str], device: Accelerator | None) -> dict[str, str]:
+    """The labels of nodes that it may go to; raises Unrenderable."""
+    try:
+        checked = names.node_selector(asked)
+    except names.BadName as error:
+        raise Unrenderable("BadName", str(error)) from error
+    return (device.node_selector if device else {}) | checked
+
+
+def identity_volume() -> Object:
+    """The volume of the pod's token for the agent, and of the agent's CA."""
+    token = {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    authority = {
+        "path": "ca.crt",
+        "fieldRef": {"fieldPath": f"metadata.annotations['{CA_ANNOTATION}']"},
+    }
+    sources = [{"serviceAccountToken": token}, {"downwardAPI": {"items": [authority]}}]
+    return {"name": SECRETS_VOLUME, "projected": {"sources": sources}}
+
+
+def _tolerations(settings: ClusterSettings, device: Accelerator | None) -> list[Object]:
+    found = [
+        {
+            "key": f"node.kubernetes.io/{condition}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": settings.deadlines.unreachable,
+        }
+        for condition in ("not-ready", "unreachable")
+    ]
+    theirs = device.tolerations if device else ()
+    return found + [
+        {name: value for name, value in toleration.model_dump().items() if value}
+        for toleration in theirs
+    ]
+
+
+def _pod_security(user: int | None) -> Object:
+    found: Object = {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if user is not None:
+        found |= {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
+        found["fsGroupChangePolicy"] = "OnRootMismatch"
+    return found

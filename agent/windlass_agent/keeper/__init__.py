@@ -1,0 +1,5 @@
+"""The keeper of an engine in a pod: fetches its files, steers it, and is the pod's only door.
+
+A program of its own, beside the engine's container. It imports `windlass_agent.engines` and
+downloads; never an executor, and of the agent nothing but the call that it makes to it.
+"""

@@ -1,0 +1,98 @@
+"""`python -m windlass_agent.keeper`: the container beside an engine's, in its pod."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from windlass.api.keeper.v1 import keeper_pb2 as pb
+from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.engines.pods import NAMES, engine_in_pod
+from windlass_agent.keeper.door import Door
+from windlass_agent.keeper.engine_keeper import EngineKeeper
+from windlass_agent.keeper.health import health
+from windlass_agent.keeper.identity import DoorIdentity
+from windlass_agent.keeper.link import KeeperLink
+from windlass_agent.loop import run as run_loop
+
+_log = logger("keeper")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Keeps an engine until SIGTERM, which comes once the engine's container has ended."""
+    options = _parser().parse_args(argv)
+    configure_logging()
+    run_loop(_keep(options))
+    return 0
+
+
+async def _keep(options: argparse.Namespace) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    # It is steered alone: its own container starts it.
+    kind = engine_in_pod(options.engine, Path(sys.executable))
+    keeper = EngineKeeper(kind, endpoint=options.endpoint, weights=options.weights)
+    door = Door(keeper, options.endpoint)
+    identity = DoorIdentity(options.scratch, options.agent_ca)
+    link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
+    certified = asyncio.Event()
+
+    def hear(order: pb.EngineOrder) -> None:
+        if order.certificate:
+            identity.take(order.certificate)
+            certified.set()
+        if order.HasField("engine"):
+            keeper.order(order.engine)
+
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(link.close)
+        await _listen(stack, health(keeper, door.drained), options.health_port, tls=None)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(link.run(identity.request, keeper, hear)),
+                group.create_task(keeper.run()),
+            ]
+            await certified.wait()
+            await _listen(stack, door.app(), options.port, tls=identity)
+            _log.info("door_open", port=options.port)
+            await stopped.wait()
+            for task in tasks:
+                task.cancel()
+
+
+async def _listen(
+    stack: contextlib.AsyncExitStack,
+    app: web.Application,
+    port: int,
+    *,
+    tls: DoorIdentity | None,
+) -> None:
+    # A client that leaves cancels its request, here and at the engine.
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, port=port, ssl_context=tls.tls if tls else None).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="windlass-keeper", description=__doc__)
+    parser.add_argument("--agent", required=True, help="gRPC address of the agent")
+    parser.add_argument("--agent-ca", required=True, type=Path, help="PEM file of the agent's CA")
+    parser.add_argument("--token-file", required=True, type=Path)
+    parser.add_argument("--engine", required=True, choices=NAMES)
+    parser.add_argument("--endpoint", required=True, help="where the engine listens in the pod")
+    parser.add_argument("--weights", required=True, type=Path, help="folder that both see")
+    parser.add_argument("--scratch", required=True, type=Path, help="folder that none else sees")
+    parser.add_argument("--port", required=True, type=int, help="of the door")
+    parser.add_argument("--health-port", required=True, type=int)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The only way into the pod: what the gateway may ask of an engine, and nothing that steers it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import aiohttp
+from aiohttp import web
+
+from windlass.inference_api.errors import ApiError
+from windlass.inference_api.routes import ENGINE_ROUTES
+from windlass_agent.engines.boundary import MAX_BODY_BYTES, boundary
+from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.keeper.engine_keeper import EngineKeeper
+
+# Without an open request, since a gateway may have sent one before it heard that the pod ends.
+QUIET_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+# Of one hop, or written by this one.
+_HOP = frozenset(
+    {
+        "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
+        "proxy-authenticate", "proxy-authorization", "content-length", "host", "date", "server",
+    }
+)  # fmt: skip
+_PASSED = ("content-type", "accept", "x-request-id", "traceparent", "tracestate")
+
+
+class Door:
+    """Passes requests on to the engine; a client that leaves ends them there."""
+
+    def __init__(self, keeper: EngineKeeper, endpoint: str):
+        self._keeper = keeper
+        self._address = parse_endpoint(endpoint)
+        self._session: aiohttp.ClientSession | None = None
+        self._open = 0
+
+    def app(self) -> web.Application:
+        """The application behind TLS."""
+        app = web.Application(middlewares=[boundary], client_max_size=MAX_BODY_BYTES)
+        for path in sorted(ENGINE_ROUTES):
+            app.router.add_post(path, self._pass_on)
+        app.cleanup_ctx.append(self._connected)
+        return app
+
+    async def drained(self) -> None:
+        """Returns once no request has been open for a moment."""
+        clock = asyncio.get_running_loop().time
+        quiet_since = clock()
+        while clock() - quiet_since < QUIET_SECONDS:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._open:
+                quiet_since = clock()
+
+    async def _connected(self, _: web.Application) -> AsyncIterator[None]:
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        async with aiohttp.ClientSession(
+            self._address.base_url, connector=connector, timeout=timeout, auto_decompress=False
+        ) as self._session:
+            yield
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        """Raises ApiError while the engine does not answer."""
+        if not self._keeper.serves or self._session is None:
+            raise _away()
+        body = await request.read()
+        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        self._open += 1
+        try:
+            async with self._session.post(request.path, data=body, headers=headers) as answer:
+                return await _returned(request, answer)
+        except aiohttp.ClientConnectionError as error:
+            raise _away() from error
+        finally:
+            self._open -= 1
+
+
+async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+    if answer.content_length is not None:
+        whole = await answer.read()
+        return web.Response(status=answer.status, headers=headers, body=whole)
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    await response.prepare(request)
+    try:
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+    except (aiohttp.ClientError, ConnectionResetError):
+        # Cut, so that whoever reads does not take it for whole.
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+def _away() -> ApiError:
+    return ApiError(
+        "The engine has stopped; try again.",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        code="engine_stopped",
+    )

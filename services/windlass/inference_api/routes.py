@@ -1,0 +1,9 @@
+"""Routes that lead to engines: the only ones, whatever an engine has beside them."""
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+SCORE = "/v1/score"
+# What engines may offer beside: no word of an agent adds a path.
+ENGINE_PATHS = frozenset({"/tokenize", "/v1/rerank"})
+ENGINE_ROUTES = ENGINE_PATHS | {CHAT, COMPLETIONS, EMBEDDINGS, SCORE}

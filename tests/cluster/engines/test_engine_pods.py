@@ -1,0 +1,121 @@
+"""Engines as pods of a real cluster: admitted by quota, kept by their keepers, drained."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.cluster.fixtures import Clusters
+from tests.cluster.stages.engines import EngineStage, engine_stage
+from tests.support.environments import postgres
+from tests.support.waiting import until
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.timeout(1200),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+DELETED = pb.DESIRED_STATE_DELETED
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(
+    clusters: Clusters,
+    postgres_url: str,
+    schema_template: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[EngineStage]:
+    folder: Path = tmp_path_factory.mktemp("engines")
+    with (
+        clusters.open("east") as cluster,
+        postgres.fresh_database(postgres_url, template=schema_template) as url,
+    ):
+        async with engine_stage(cluster, url, folder) as made:
+            yield made
+
+
+async def test_it_serves_and_the_next_one_waits_for_quota(stage: EngineStage) -> None:
+    async with stage.world.agent(**stage.settings()):
+        await stage.put("eng-one", "mv-a")
+        status = await stage.serves("eng-one", "mv-a")
+        assert status.endpoint.startswith("tunnel://"), "no address of a pod is told"
+        assert status.capabilities.context_length > 0
+        base, adapter = await stage.say("eng-one", "toy"), await stage.say("eng-one", "ft:mv-a")
+        assert base.json()["usage"]["completion_tokens"] == 8
+        assert base.json()["choices"][0]["text"] != adapter.json()["choices"][0]["text"]
+        await stage.put("eng-two")
+        waiting = await stage.world.reach("eng-two", pb.PHASE_PENDING, reason="Queued")
+        assert "insufficient unused quota" in waiting.message
+        await until(lambda: stage.world.statuses["eng-two"].queue_position == 1)
+        (_, other) = sorted(await stage.pods(), key=lambda pod: "nodeName" not in pod["spec"])
+        assert other["spec"]["schedulingGates"], "Kueue holds it"
+        await stage.put("eng-two", generation=2, desired=DELETED)
+        await stage.world.reach("eng-two", pb.PHASE_STOPPED, generation=2)
+    # The agent is gone, and what serves goes on.
+    (pod,) = await stage.pods()
+    async with stage.world.agent(**stage.settings()):
+        await stage.put("eng-one", "mv-a", "mv-b", generation=2)
+        await stage.serves("eng-one", "mv-a", "mv-b", generation=2)
+        (same,) = await stage.pods()
+        assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_a_pod_that_is_deleted_comes_back_and_one_that_ends_is_drained(
+    stage: EngineStage,
+) -> None:
+    async with stage.world.agent(**stage.settings()):
+        await stage.put("eng-one", "mv-a", generation=3)
+        await stage.serves("eng-one", "mv-a", generation=3)
+        (pod,) = await stage.pods()
+        name, space = pod["metadata"]["name"], stage.world.namespace
+        kill = ("exec", "-n", space, name, "-c", "engine", "--", "sh", "-c", "kill -9 1 || kill 1")
+        await asyncio.to_thread(stage.world.cluster.kubectl, *kill, check=False)
+        await stage.world.reach("eng-one", pb.PHASE_STARTING, generation=3)
+        await stage.serves("eng-one", "mv-a", generation=3)
+        client, named = stage.client("eng-one")
+        body = {
+            "model": "toy", "prompt": "the", "max_tokens": 100, "stream": True, "ignore_eos": True,
+        }  # fmt: skip
+        async with (
+            client,
+            client.stream("POST", "/v1/completions", json=body, extensions=named) as answer,
+        ):
+            lines = answer.aiter_lines()
+            await anext(lines)
+            await stage.put("eng-one", generation=4, desired=DELETED)
+            rest = [line async for line in lines if line.startswith("data: ")]
+        assert rest[-1] == "data: [DONE]"
+        assert len([json.loads(line[6:]) for line in rest[:-1]]) > 50
+        await stage.gone()
+        await stage.world.reach("eng-one", pb.PHASE_STOPPED, generation=4)
+
+
+async def test_what_cannot_run_says_why_and_leaves_nothing(stage: EngineStage) -> None:
+    changes = stage.settings()
+    changes["engines"]["images"]["vllm"] = {"image": "localhost/none:0", "python": "python3"}
+    async with stage.world.agent(**changes):
+        await stage.put("eng-image", kind="vllm")
+        status = await stage.world.reach("eng-image", pb.PHASE_FAILED, reason="ImagePullFailed")
+        assert "Its image cannot be pulled" in status.message
+        await stage.gone()
+        await stage.put("eng-kind", kind="llamacpp")
+        status = await stage.world.reach("eng-kind", pb.PHASE_FAILED, reason="NoImage")
+        assert "'llamacpp'" in status.message
+        bad = stage.workload("eng-broken")
+        for file in bad.engine.model_files:
+            file.url = file.url.replace("mv-toy", "mv-none")
+        await stage.world.plane.internal.PutWorkload(pb.PutWorkloadRequest(workload=bad))
+        status = await stage.world.reach(
+            "eng-broken", pb.PHASE_FAILED, reason="DownloadFailed", seconds=300
+        )
+        assert "HTTP 404" in status.message
+        await stage.gone()
+        # Wanted again, with files that are there.
+        await stage.put("eng-broken", generation=2)
+        await stage.serves("eng-broken", generation=2)
+        await stage.put("eng-broken", generation=3, desired=DELETED)
+        await stage.gone()

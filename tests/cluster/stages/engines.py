@@ -1,0 +1,140 @@
+"""Engines in pods of a real cluster, with the agent in this process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.cluster.cluster import TestCluster
+from tests.cluster.stages.driven import MIB, Driven, driven
+from tests.support.agents.engine_machine import Store, model_store, workload
+from tests.support.waiting import until
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.names import engine_name
+from windlass_agent.kube.resources import DEPLOYMENTS, PODS
+
+# Torch takes long to come up where much else runs.
+SECONDS = 400.0
+ENGINE_BYTES = 1200 * MIB
+# Of one engine with its keeper.
+QUOTA = "1500Mi"
+
+
+@dataclass
+class EngineStage:
+    """A world with a model store that its pods reach."""
+
+    world: Driven
+    store: Store
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """The section of engines: this machine's Python instead of images of ours."""
+        document = self.world.document
+        volumes = document["overlay"]["spec"]["volumes"]
+        (node,) = document["overlay"]["spec"]["containers"]
+        ours = {name: node[name] for name in ("volumeMounts", "env")}
+        small = {"resources": {"requests": {"cpu": "50m"}}}
+        image = {"image": document["image"], "python": document["python"]}
+        overlay = {
+            "volumes": volumes,
+            "containers": [{"name": "engine", **ours, **small}],
+            "initContainers": [{"name": "keeper", **ours}],
+        }
+        made = {
+            "images": {"builtin": image},
+            "keeper": image,
+            "memory_bytes": ENGINE_BYTES,
+            "shm_bytes": 16 * MIB,
+            "adapter_bytes": 64 * MIB,
+            "drain": 60,
+            "overlay": {"spec": overlay},
+        }
+        return {"engines": made | changes}
+
+    def workload(self, identifier: str, *adapters: str, **options: Any) -> pb.Workload:
+        made = workload(self.store, *adapters, identifier=identifier, **options)
+        made.cluster_id = self.world.enrolled.cluster_id
+        made.project_id = "proj_1"
+        made.owner = self.world.workload("x").owner
+        made.placement.CopyFrom(
+            pb.Placement(namespace=self.world.namespace, queue=self.world.queue)
+        )
+        return made
+
+    async def put(self, identifier: str, *adapters: str, **options: Any) -> None:
+        made = self.workload(identifier, *adapters, **options)
+        await self.world.plane.internal.PutWorkload(pb.PutWorkloadRequest(workload=made))
+
+    async def serves(self, identifier: str, *loaded: str, generation: int = 1) -> pb.WorkloadStatus:
+        """The status once it serves with these adapters and no others."""
+
+        def there() -> pb.WorkloadStatus | None:
+            status = self.world.statuses.get(identifier) or pb.WorkloadStatus()
+            good = [one.version_id for one in status.adapters if not one.error]
+            fits = (status.phase, status.generation) == (pb.PHASE_RUNNING, generation)
+            return status if fits and sorted(good) == sorted(loaded) else None
+
+        try:
+            return await until(there, SECONDS)
+        except AssertionError:
+            raise AssertionError(await self.account(identifier)) from None
+
+    async def account(self, identifier: str) -> str:
+        """What there is to say of an engine that does not come up."""
+        name, space = engine_name(identifier), self.world.namespace
+        parts = [str(self.world.statuses.get(identifier))]
+        for words in (
+            ("get", "pods", "-n", space, "-o", "wide"),
+            ("describe", "pods", "-n", space),
+            ("logs", f"deployment/{name}", "-n", space, "-c", "keeper", "--tail=40"),
+            ("logs", f"deployment/{name}", "-n", space, "-c", "engine", "--tail=40"),
+        ):
+            parts.append(self.world.cluster.kubectl(*words, check=False)[-6000:])
+        return "\n".join(parts)
+
+    async def pods(self) -> list[dict[str, Any]]:
+        """Pods of engines."""
+        return await self.world.kube.list(
+            PODS.path(self.world.namespace), label_selector="windlass.dev/kind=engine"
+        )
+
+    async def gone(self) -> None:
+        """Until nothing of any engine is left."""
+
+        async def left() -> list[Any]:
+            path = DEPLOYMENTS.path(self.world.namespace)
+            return [*await self.world.kube.list(path), *await self.pods()]
+
+        await until(left, SECONDS, holds=lambda found: not found, every=0.2)
+
+    def client(self, identifier: str) -> tuple[httpx.AsyncClient, dict[str, str]]:
+        """A client of an engine's door, as the tunnel comes there, and its extensions."""
+        assert self.world.executor
+        doors = self.world.executor.doors
+        door = doors.find(identifier)
+        assert door, f"{identifier} does not serve"
+        host, port, name = door
+        client = httpx.AsyncClient(
+            base_url=f"https://{host}:{port}", verify=doors.tls, timeout=60, trust_env=False
+        )
+        return client, {"sni_hostname": name}
+
+    async def say(self, identifier: str, model: str, **fields: Any) -> httpx.Response:
+        body = {"model": model, "prompt": "the quick", "max_tokens": 8, "temperature": 0} | fields
+        client, named = self.client(identifier)
+        async with client:
+            return await client.post("/v1/completions", json=body, extensions=named)
+
+
+@asynccontextmanager
+async def engine_stage(
+    cluster: TestCluster, url: str, folder: Path, **queue: Any
+) -> AsyncIterator[EngineStage]:
+    """A stage without an agent yet."""
+    wishes = {"memory": QUOTA} | queue
+    async with driven(cluster, url, folder, stage=False, **wishes) as world:
+        with model_store(folder / "store", host=cluster.host) as store:
+            yield EngineStage(world, store)

@@ -1,0 +1,155 @@
+"""Rendering of engines: what is in a pod, what is not, and what changes it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass.kubernetes.names import ENGINE_PREFIX, LONGEST_NAME, engine_name, is_dns_label
+from windlass_agent.executors.kubernetes.render.engine import EnginePlan, digest, render
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.kube.errors import Unrenderable
+
+GIB = 2**30
+SETTINGS = ClusterSettings.model_validate(
+    {
+        "agent_ca": "-----BEGIN CERTIFICATE-----",
+        "engines": {
+            "images": {
+                "builtin": {"image": "runner:1", "python": "python"},
+                "vllm": {"image": "vllm/vllm-openai:v0.32.0"},
+            },
+            "priority_class": "serving",
+        },
+        "accelerators": [
+            {"resource": "nvidia.com/gpu", "runtime_class": "nvidia"},
+            {"device_class": "gpu.example.com", "queues": ["claimed"]},
+        ],
+    }
+)
+
+
+def workload(
+    kind: str = "vllm", *, queue: str = "main", gpus: int = 1, **engine: Any
+) -> pb.Workload:
+    file = models_pb2.FileUrl(path="model.safetensors", url="https://store/secret", bytes=4 * GIB)
+    spec: dict[str, Any] = {
+        "engine": kind, "model": "llama", "model_version_id": "mv-1", "model_files": [file],
+        "max_adapters": 4, "gpus": gpus,
+    } | engine  # fmt: skip
+    return pb.Workload(
+        id="eng-abc", cluster_id="cl-1", project_id="proj_A", generation=3,
+        placement=pb.Placement(namespace="team-a", queue=queue, priority_class="batch"),
+        engine=pb.EngineWorkload(**spec),
+    )  # fmt: skip
+
+
+def rendered(made: pb.Workload, **options: Any) -> dict[str, Any]:
+    covered = options.pop("covered", {"cpu", "memory", "nvidia.com/gpu"})
+    body: dict[str, Any] = render(EnginePlan.of(made, SETTINGS, covered))[-1]
+    return body
+
+
+def pod(made: pb.Workload) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered(made)["spec"]["template"]["spec"]
+    return spec
+
+
+def test_one_pod_with_the_keeper_first_and_the_engine_unchanged() -> None:
+    body = rendered(workload())
+    assert (body["kind"], body["spec"]["replicas"]) == ("Deployment", 1)
+    spec = body["spec"]["template"]["spec"]
+    (keeper,), (engine,) = spec["initContainers"], spec["containers"]
+    assert (keeper["name"], keeper["restartPolicy"]) == ("keeper", "Always")
+    assert engine["image"] == "vllm/vllm-openai:v0.32.0"
+    assert engine["command"][:3] == ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+    assert "--model=/weights/models/mv-1" in engine["command"]
+    assert {"--host=127.0.0.1", "--port=8000"} <= set(engine["command"])
+    assert engine["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    # Every end of the pod waits for open requests.
+    assert engine["lifecycle"]["preStop"]["httpGet"]["path"] == "/drained"
+    assert spec["terminationGracePeriodSeconds"] == 330
+    assert spec["runtimeClassName"] == "nvidia"
+
+
+def test_the_pod_is_restricted_and_holds_no_secret() -> None:
+    body = rendered(workload())
+    spec = body["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "store/secret" not in str(body), "URLs reach the keeper alone"
+    (weights,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "weights")
+    assert weights["readOnly"] is True
+    mounted = {one["name"] for one in spec["containers"][0]["volumeMounts"]}
+    assert not mounted & {"windlass", "keeper"}, "neither the token nor the door's key"
+
+
+def test_kueue_admits_it_by_the_projects_queue_and_the_class_of_engines() -> None:
+    body = rendered(workload())
+    for labels in (body["metadata"]["labels"], body["spec"]["template"]["metadata"]["labels"]):
+        assert labels["kueue.x-k8s.io/queue-name"] == "main"
+        assert labels["kueue.x-k8s.io/priority-class"] == "serving"
+        assert labels["windlass.dev/kind"] == "engine"
+        assert "windlass.dev/attempt" not in labels, "it is no attempt of a job"
+    limits = pod(workload())["containers"][0]["resources"]["limits"]
+    assert "ephemeral-storage" not in limits, "its queue holds no quota for it"
+    without = rendered(workload(queue=""), covered=None)
+    assert "kueue.x-k8s.io/queue-name" not in without["metadata"]["labels"]
+
+
+def test_memory_is_by_kind_and_weights() -> None:
+    on_gpu, on_cpu = (
+        int(pod(workload(gpus=gpus))["containers"][0]["resources"]["limits"]["memory"])
+        for gpus in (1, 0)
+    )
+    assert on_gpu == 4 * GIB + 4 * GIB
+    assert on_cpu == 4 * GIB + 4 * 4 * GIB
+
+
+def test_a_claimed_device_comes_by_a_template_of_its_own() -> None:
+    plan = EnginePlan.of(workload(queue="claimed"), SETTINGS, {"cpu", "memory"})
+    template, body = render(plan)
+    assert template["kind"] == "ResourceClaimTemplate"
+    spec = body["spec"]["template"]["spec"]
+    assert spec["resourceClaims"][0]["resourceClaimTemplateName"] == plan.name
+    assert spec["containers"][0]["resources"]["claims"] == [{"name": "accelerator"}]
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (workload("llamacpp"), "NoImage"),
+        (workload(queue="a b"), "BadName"),
+        (workload(model_version_id="../x"), "BadName"),
+    ],
+)
+def test_what_cannot_be_rendered_says_why(made: pb.Workload, reason: str) -> None:
+    with pytest.raises(Unrenderable) as refused:
+        rendered(made)
+    assert refused.value.reason == reason
+
+
+def test_the_digest_changes_with_what_lasts_and_with_nothing_else() -> None:
+    base = workload()
+    newer = workload(adapters=[pb.AdapterSpec(id="ft:a", version_id="mv-a")], model_files=[])
+    newer.generation = 9
+    assert digest(base) == digest(newer)
+    others = [
+        workload(arguments=pb.EngineArguments(context_length=8)), workload(gpus=2),
+        workload(queue="other"), workload(model_version_id="mv-2"),
+    ]  # fmt: skip
+    assert len({digest(one) for one in (base, *others)}) == 5
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_names_of_engines_are_labels_and_begin_alike(identifier: str) -> None:
+    name = engine_name(identifier)
+    assert is_dns_label(name)
+    assert name.startswith(ENGINE_PREFIX)
+    assert len(name) <= LONGEST_NAME

@@ -1,0 +1,63 @@
+"""Clusters that may have an engine: by assignment, for everyone, and once they are prepared."""
+
+from itertools import count
+
+import pytest
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.ids import EVERYONE
+from windlass.inference.domain import InferencePolicy, Name, Rows, View, WantedVersion
+from windlass.inference.planning import EngineChanges, Planner
+
+POLICY = InferencePolicy("builtin", 8, 4, 600.0, 3600.0)
+OWN = Name("own", "proj-a", "org", "mv-own", "mv-own")
+GLOBAL = Name("global", "", "", "mv-global", "mv-global")
+KUBERNETES = pb.Cluster(
+    id="east", live=True, executor="kubernetes", roles=["engines"],
+    capacity=pb.Capacity(engines=["builtin"], engine_slots=4),
+)  # fmt: skip
+
+
+def planned(name: Name, **assigned: pb.Assignment) -> EngineChanges:
+    """The plan for one version that is wanted, in a cluster with these assignments."""
+    view = View(
+        names={name.version_id: name}, statuses={}, clusters={"east": KUBERNETES},
+        assigned={"east": {key.replace("_", "-"): one for key, one in assigned.items()}},
+        tunnels={"east"},
+    )  # fmt: skip
+    wants = [WantedVersion(name.version_id, name.version_id, 100.0, 100.0)]
+    numbers = count()
+    return Planner(Rows(100.0, [], wants), view, POLICY, lambda: f"eng-{next(numbers)}").plan()
+
+
+READY = pb.Assignment(namespace="team-a", ready=True)
+
+
+def test_no_project_is_called_so() -> None:
+    assert not EVERYONE.startswith("proj_")
+
+
+@pytest.mark.parametrize(
+    ("name", "project"), [(OWN, "proj_a"), (GLOBAL, EVERYONE)], ids=["own", "everyone"]
+)
+def test_an_engine_goes_where_its_models_project_is_assigned(name: Name, project: str) -> None:
+    (made,) = planned(name, **{project: READY}).creates
+    assert made.cluster_id == "east"
+
+
+@pytest.mark.parametrize(
+    ("name", "project"), [(OWN, EVERYONE), (GLOBAL, "proj_a")], ids=["own", "everyone"]
+)
+def test_one_assignment_is_not_the_other(name: Name, project: str) -> None:
+    assert planned(name, **{project: READY}).creates == []
+
+
+def test_a_namespace_that_is_not_set_up_yet_is_waited_for() -> None:
+    assert planned(OWN, proj_a=pb.Assignment(namespace="team-a")).creates == []
+
+
+def test_requests_for_a_model_for_everyone_may_be_of_any_project() -> None:
+    view = View({}, {}, {"east": KUBERNETES}, assigned={"east": {EVERYONE: READY}})
+    assert view.permits("east", "")
+    # Weights of a project go only where it is assigned itself.
+    assert not view.permits("east", "proj-b")
