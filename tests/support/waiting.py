@@ -13,9 +13,9 @@ T = TypeVar("T")
 # For what comes true at once on an idle machine; a wait ends as soon as it is over.
 PATIENCE = 60.0
 _LOOK_SECONDS = 0.01
-# Conditions without an event loop mostly start a process or ask over HTTP: a processor that such
-# a one keeps busy is one that what it waits for does not have.
+# Conditions without an event loop mostly start a process or ask over HTTP.
 _ASK_SECONDS = 0.1
+# A processor that a condition keeps busy is one that what it waits for does not have.
 _REST, _MOST_SECONDS = 2.0, 1.0
 # The part of a time that a Watch counts at least.
 _COUNTED = 0.2
@@ -28,7 +28,7 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[T], object] = bool,
-    every: float = _LOOK_SECONDS,
+    every: float | None = None,
 ) -> T: ...
 
 
@@ -38,7 +38,7 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[T], object] = bool,
-    every: float = _LOOK_SECONDS,
+    every: float | None = None,
 ) -> T: ...
 
 
@@ -47,20 +47,23 @@ async def until(
     seconds: float = PATIENCE,
     *,
     holds: Callable[[Any], object] = bool,
-    every: float = _LOOK_SECONDS,
+    every: float | None = None,
 ) -> Any:
     """Returns the first answer of a condition that `holds`; by default, the first true one.
 
-    The condition may be a coroutine function, and returns None while it has no answer. Raises
-    AssertionError with the last answer after `seconds`.
+    The condition may be a coroutine function, and returns None while it has no answer. Without
+    `every`, what takes long to ask is asked less often. Raises AssertionError with the last answer
+    after `seconds`.
     """
-    deadline = time.monotonic() + seconds
+    asked = time.monotonic()
+    deadline = asked + seconds
     while True:
         found = await _answer(condition)
         if found is not None and holds(found):
             return found
         assert time.monotonic() < deadline, f"it did not come true in time: {found!r}"
-        await asyncio.sleep(every)
+        await asyncio.sleep(_rest(_LOOK_SECONDS, asked, deadline) if every is None else every)
+        asked = time.monotonic()
 
 
 async def stays(condition: Callable[[], Any], seconds: float = 0.3) -> None:
@@ -104,11 +107,9 @@ def wait_until(
     asked = time.monotonic()
     deadline = asked + seconds
     while not (found := condition()):
-        now = time.monotonic()
-        if now > deadline:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what or condition}")
-        rest = min(max(_ASK_SECONDS, _REST * (now - asked)), _MOST_SECONDS)
-        time.sleep(rest if every is None else every)
+        time.sleep(_rest(_ASK_SECONDS, asked, deadline) if every is None else every)
         asked = time.monotonic()
     return found
 
@@ -145,6 +146,15 @@ async def soon(seconds: float = PATIENCE) -> AsyncIterator[None]:
     with within(seconds):
         async with asyncio.timeout(PATIENCE):
             yield
+
+
+def _rest(least: float, asked: float, deadline: float) -> float:
+    """Seconds until the next look, by how long the one that began at `asked` took.
+
+    What has a second to come true is looked at when that is over.
+    """
+    now = time.monotonic()
+    return max(least, min(_REST * (now - asked), _MOST_SECONDS, deadline - now))
 
 
 async def _answer(condition: Callable[[], Any]) -> Any:
