@@ -130,6 +130,8 @@ def test_the_agent_takes_the_settings_that_the_chart_writes() -> None:
     settings = ClusterSettings.model_validate(yaml.safe_load(data["cluster.yaml"]))
     assert settings.agent_address == "windlass-agent.windlass-agent.svc:9443"
     assert settings.accelerators[0].resource == "amd.com/gpu"
+    # The keeper of engines is the agent's own image, unless the operator names another.
+    assert settings.engines.keeper.image.startswith("ghcr.io/windlass/agent:")
     assert check_overlay(yaml.safe_load(data["pod-template.yaml"])) == overlay
 
 

@@ -23,6 +23,29 @@ ENGINE_BYTES = 1200 * MIB
 QUOTA = "1500Mi"
 
 
+def engine_section(document: dict[str, Any]) -> dict[str, Any]:
+    """The settings of engines beside those of jobs: this machine's Python in place of images."""
+    volumes = document["overlay"]["spec"]["volumes"]
+    (node,) = document["overlay"]["spec"]["containers"]
+    ours = {name: node[name] for name in ("volumeMounts", "env")}
+    small = {"resources": {"requests": {"cpu": "50m"}}}
+    image = {"image": document["image"], "python": document["python"]}
+    overlay = {
+        "volumes": volumes,
+        "containers": [{"name": "engine", **ours, **small}],
+        "initContainers": [{"name": "keeper", **ours}],
+    }
+    return {
+        "images": {"builtin": image},
+        "keeper": image,
+        "memory_bytes": ENGINE_BYTES,
+        "shm_bytes": 16 * MIB,
+        "adapter_bytes": 64 * MIB,
+        "drain": 60,
+        "overlay": {"spec": overlay},
+    }
+
+
 @dataclass
 class EngineStage:
     """A world with a model store that its pods reach."""
@@ -31,28 +54,8 @@ class EngineStage:
     store: Store
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """The section of engines: this machine's Python instead of images of ours."""
-        document = self.world.document
-        volumes = document["overlay"]["spec"]["volumes"]
-        (node,) = document["overlay"]["spec"]["containers"]
-        ours = {name: node[name] for name in ("volumeMounts", "env")}
-        small = {"resources": {"requests": {"cpu": "50m"}}}
-        image = {"image": document["image"], "python": document["python"]}
-        overlay = {
-            "volumes": volumes,
-            "containers": [{"name": "engine", **ours, **small}],
-            "initContainers": [{"name": "keeper", **ours}],
-        }
-        made = {
-            "images": {"builtin": image},
-            "keeper": image,
-            "memory_bytes": ENGINE_BYTES,
-            "shm_bytes": 16 * MIB,
-            "adapter_bytes": 64 * MIB,
-            "drain": 60,
-            "overlay": {"spec": overlay},
-        }
-        return {"engines": made | changes}
+        """The section of engines."""
+        return {"engines": engine_section(self.world.document) | changes}
 
     def workload(self, identifier: str, *adapters: str, **options: Any) -> pb.Workload:
         made = workload(self.store, *adapters, identifier=identifier, **options)

@@ -16,6 +16,7 @@ from tests.cluster.provision.identities import Authority
 from tests.cluster.provision.site import REPOSITORY
 from tests.cluster.stages.agents import joined
 from tests.cluster.stages.driven import MIB
+from tests.cluster.stages.engines import engine_section
 from tests.support.processes import pages
 from tests.support.processes.windlass import Windlass, free_port
 from tests.support.waiting import wait_until
@@ -71,16 +72,19 @@ class Journey:
         *,
         proxy: bool = False,
         torchtune: Path | None = None,
+        serves: bool = False,
     ) -> None:
         """Registers a cluster and starts its agent, with the rights that its chart grants.
 
         A proxy's agent federates what is applied there; one with the interpreter of TorchTune's
-        environment takes its jobs as well.
+        environment takes its jobs as well, and one that `serves` has images of engines.
         """
         cluster = self.clusters[name]
 
         def there(home: str, port: int) -> dict[str, Any]:
             made = settings(cluster, home, port, self.egress(port), federation=proxy)
+            if serves:
+                made["engines"] = engine_section(made)
             return with_torchtune(made, torchtune) if torchtune else made
 
         agent = joined(
