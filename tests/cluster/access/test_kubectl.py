@@ -1,6 +1,7 @@
 """kubectl, the Python client and `windlass jobs` at a real cluster, through the tunnel alone.
 
-The agent is a real one with the rights of its chart; the kubeconfig is what the command prints.
+The agent is a real one with the rights of its chart; the kubeconfig is what the command prints,
+but that its plugin is a fork.
 """
 
 import contextlib
