@@ -32,6 +32,7 @@ EngineName = Literal["builtin", "llamacpp", "vllm"]
 MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64
+MAX_TARGET_REQUESTS = 10_000
 # Of one engine.
 MAX_ENGINE_GPUS = 64
 MAX_ADDRESSES = 16

@@ -26,7 +26,7 @@ class Kept(Protocol):
     changed: asyncio.Event
 
     def state(self) -> pb.EngineState:
-        """Its present state."""
+        """The engine as it is now."""
 
 
 class KeeperLink:

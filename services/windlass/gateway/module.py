@@ -24,7 +24,7 @@ from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.names import NameCache
-from windlass.gateway.inference.routes import RouteTable
+from windlass.gateway.inference.routes import OpenRequests, RouteTable
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
@@ -49,7 +49,8 @@ async def build(app: App) -> None:
         stub(users_pb2_grpc.UsersInternalServiceStub),
         grace_seconds=settings.auth.outage_grace_seconds,
     )
-    routes = RouteTable(stub(inference_pb2_grpc.InferenceInternalServiceStub))
+    routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
+    routes, load = RouteTable(routing), OpenRequests(routing)
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
     spool, engines = UsageSpool(settings.data_dir / "spool" / "usage"), Engines(tunnels)
@@ -62,6 +63,7 @@ async def build(app: App) -> None:
         ModelFinder(
             routes,
             names,
+            load,
             hold_seconds=settings.inference.hold_seconds,
             engine=settings.inference.engine,
         ),
@@ -108,6 +110,7 @@ async def build(app: App) -> None:
         "routes": routes.follower.run,
         "names": names.follower.run,
         "warmth": routes.keep_warm,
+        "loads": load.report,
         "http": server.run,
     }.items():
         app.background(f"gateway.{name}", run)

@@ -89,8 +89,17 @@ class Serving:
     engine: str = ""
     arguments: EngineArguments = UNCHOSEN
     gpus: int = 0
+    # Engines that load may make of it, 0 for no more than the least; and the open requests that
+    # each should have, 0 for the usual number.
+    max_replicas: int = 0
+    target_requests: int = 0
     # Why fewer engines run.
     error: str = ""
+
+    @property
+    def scales(self) -> bool:
+        """True if load decides how many engines run."""
+        return self.max_replicas > max(1, self.min_replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,8 @@ class InferencePolicy:
     idle_seconds: float
     # URLs older than this are renewed for an engine that may still need them.
     url_seconds: float
+    # How long less load lasts before fewer engines run.
+    scale_down_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,8 @@ class Rows:
     # How many engines a project and an organization may have at once, by id; by `project` and
     # `organization` where none was set; 0 or nothing: any number.
     quotas: Mapping[str, int] = field(default_factory=dict)
+    # Requests that are open or held at gateways, by the version of the engines that answer.
+    loads: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def running(self) -> list[Engine]:

@@ -11,6 +11,7 @@ from windlass.core.quotas import Quotas
 from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
 from windlass.inference.archived_projects import ArchivedProjects
 from windlass.inference.domain import InferencePolicy
+from windlass.inference.loads import LoadStore
 from windlass.inference.names import Names
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.publishing import publish
@@ -45,6 +46,7 @@ async def build(app: App) -> None:
         max_adapters=settings.max_adapters,
         idle_seconds=settings.idle_seconds,
         url_seconds=presign / 2,
+        scale_down_seconds=settings.scale_down_seconds,
     )
     workloads = Workloads(
         models, app.objects, presign_seconds=presign, max_adapters=settings.max_adapters
@@ -60,7 +62,9 @@ async def build(app: App) -> None:
         InferenceServicer(store, observed, models, requests),
         rpc.add_InferenceServiceServicer_to_server,
     )
-    internal = InferenceInternalServicer(store, servings, routes, models, app.wake)
+    internal = InferenceInternalServicer(
+        store, servings, routes, models, LoadStore(app.database), app.wake
+    )
     app.serve(internal, rpc.add_InferenceInternalServiceServicer_to_server)
     app.background("inference.observed", observed.run)
     for follower in observed.followers:

@@ -1,6 +1,7 @@
 """The loop that brings engines in line with what is wanted."""
 
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 
@@ -12,6 +13,7 @@ from windlass.core.ids import new_name
 from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
+from windlass.inference.planning.scaling import Scalers
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
 
@@ -36,6 +38,7 @@ class InferenceScheduler:
         self._workloads = workloads
         self._policy = policy
         self._changed = changed
+        self._scalers = Scalers(down_seconds=policy.scale_down_seconds)
 
     async def once(self) -> bool:
         """Runs one round; does nothing while another process plans or nothing was observed yet."""
@@ -54,7 +57,8 @@ class InferenceScheduler:
         view = await self._observed.view(rows)
         if view is None:
             return False
-        plan = Planner(rows, view, self._policy, lambda: new_name("eng-")).plan()
+        new_id = partial(new_name, "eng-")
+        plan = Planner(rows, view, self._policy, new_id, self._scalers).plan()
         await self._store.apply(plan)
         told = 0
         rows = await self._store.rows()

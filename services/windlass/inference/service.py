@@ -13,6 +13,7 @@ from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.rpc.auth import current
 from windlass.inference.domain import Engine, View
+from windlass.inference.loads import LoadStore
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import Routes, start_of
 from windlass.inference.serving_requests import ServingRequests
@@ -86,10 +87,12 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         servings: ServingStore,
         routes: Routes,
         models: ModelsInternalServiceAsyncStub,
+        loads: LoadStore,
         wake: Wake,
     ):
         self._store = store
         self._servings = servings
+        self._loads = loads
         self._routes = routes
         self._models = models
         self._wake = wake
@@ -110,6 +113,13 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         await self._store.want(own, resolved.base.model.version_id or own)
         self._wake.touch("inference")
         return pb.WantModelResponse()
+
+    async def ReportLoad(
+        self, request: pb.ReportLoadRequest, context: Any
+    ) -> pb.ReportLoadResponse:
+        """Notes how many requests a gateway has open."""
+        await self._loads.report(request.reporter, request.open_requests)
+        return pb.ReportLoadResponse()
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         """Engines that run the version and were wanted lately, and servings of it."""

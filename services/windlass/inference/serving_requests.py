@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
@@ -70,6 +70,8 @@ class ServingRequests:
             engine=request.engine,
             arguments=arguments,
             gpus=request.gpus,
+            max_replicas=request.max_replicas,
+            target_requests=request.target_requests,
         )
         await self._servings.put(serving, self._require_room)
         self._wake.touch("inference")
@@ -145,6 +147,14 @@ class ServingRequests:
 def _require_bounds(request: pb.PutServingRequest) -> None:
     if not 0 <= request.min_replicas <= MAX_REPLICAS:
         raise InvalidArgument(f"min_replicas must be 0 to {MAX_REPLICAS}.", param="min_replicas")
+    if request.max_replicas and not request.min_replicas <= request.max_replicas <= MAX_REPLICAS:
+        raise InvalidArgument(
+            f"max_replicas must be 0, or min_replicas to {MAX_REPLICAS}.", param="max_replicas"
+        )
+    if not 0 <= request.target_requests <= MAX_TARGET_REQUESTS:
+        raise InvalidArgument(
+            f"target_requests must be 0 to {MAX_TARGET_REQUESTS}.", param="target_requests"
+        )
     if not 0 <= request.gpus <= MAX_ENGINE_GPUS:
         raise InvalidArgument(f"gpus must be 0 to {MAX_ENGINE_GPUS}.", param="gpus")
     if request.engine and request.engine not in TAKEN:
@@ -176,7 +186,7 @@ def _require_plain(
 ) -> None:
     """Raises InvalidArgument where an adapter is told how the engines of its base run."""
     default = pb.PutServingRequest()
-    for name in ("engine", "arguments", "gpus"):
+    for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests"):
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
                 f"{model.id} is an adapter of {base.id}, whose engines answer for it; set {name} "
@@ -241,7 +251,8 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
     hindrances = [hindrance(name, one, view) for one in engines] if name else []
     ready = hindrances.count(None)
     message = ""
-    if ready < serving.min_replicas:
+    wanted = max(serving.min_replicas, len(engines)) if serving.scales else serving.min_replicas
+    if ready < wanted:
         unready = [one for one in hindrances if one is not None]
         error, waits_for = unready[0] if unready else (serving.error, "")
         message = error or waits_for or "waiting for a place for the engine"
@@ -257,4 +268,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         engine=serving.engine,
         arguments=to_message(serving.arguments),
         gpus=serving.gpus,
+        max_replicas=serving.max_replicas,
+        target_requests=serving.target_requests,
+        replicas=wanted,
     )

@@ -10,7 +10,8 @@ from windlass.core.db.leases import no_rows
 from windlass.core.quotas import Quota, Quotas
 from windlass.engine_arguments import chosen
 from windlass.inference.domain import IN_USE_SECONDS, Serving
-from windlass.inference.store import CLOCK, servings, to_serving, wants
+from windlass.inference.loads import CLOCK
+from windlass.inference.store import servings, to_serving, wants
 
 # What may be kept running is counted by one transaction at a time.
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("inference_servings")))

@@ -11,6 +11,7 @@ from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
 from windlass.engine_arguments import chosen, stored
+from windlass.inference import loads
 from windlass.inference.domain import (
     IN_USE_SECONDS,
     RUNNING,
@@ -19,6 +20,7 @@ from windlass.inference.domain import (
     Serving,
     WantedVersion,
 )
+from windlass.inference.loads import CLOCK
 from windlass.inference.planning import EngineChanges
 
 LEASE_SECONDS = 30.0
@@ -79,6 +81,8 @@ servings = sa.Table(
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False, server_default=""),
+    sa.Column("max_replicas", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("target_requests", sa.Integer, nullable=False, server_default="0"),
 )
 # One row: who plans now.
 schedulers = sa.Table(
@@ -87,8 +91,6 @@ schedulers = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     *lease_columns(),
 )
-# One clock for all replicas.
-CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
 
 def _to_engine(row: Any) -> Engine:
@@ -161,12 +163,15 @@ class InferenceStore:
                 to_serving(row) for row in (await connection.execute(servings.select())).mappings()
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
+            scales = any(one.scales for one in serving_rows)
+            open_requests = await loads.current(connection) if scales else {}
         return Rows(
             now=now,
             engines=engine_rows,
             wants=want_rows,
             servings=serving_rows,
             quotas=quotas,
+            loads=open_requests,
         )
 
     @asynccontextmanager

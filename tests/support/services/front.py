@@ -40,6 +40,7 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
 
     def __init__(self, database_url: str, renamed: Callable[[], None]) -> None:
         self.wanted: list[tuple[str, str]] = []
+        self.loads: list[dict[str, int]] = []
         # It says nothing more, as a peer that hangs.
         self.silent = False
         self.on_want: Callable[[str, str], None] = lambda project_id, model: None
@@ -153,6 +154,12 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         self.wanted.append((request.project_id, request.model))
         self.on_want(request.project_id, request.model)
         return pb.WantModelResponse()
+
+    async def ReportLoad(
+        self, request: pb.ReportLoadRequest, context: Any
+    ) -> pb.ReportLoadResponse:
+        self.loads.append(dict(request.open_requests))
+        return pb.ReportLoadResponse()
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         return pb.FindUsesResponse()

@@ -11,7 +11,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.handler import BodyJudge, _offering
 from windlass.gateway.inference.names import NameCache
-from windlass.gateway.inference.routes import EngineEndpoint, RouteTable
+from windlass.gateway.inference.routes import EngineEndpoint, OpenRequests, RouteTable
 from windlass.gateway.inference.waiting import ModelFinder
 
 CALLER = Principal(organization_id="org", project_id="proj")
@@ -26,6 +26,7 @@ class Services:
         self.finder = ModelFinder(
             self.routes,
             NameCache(self),  # type: ignore[arg-type]  # stands for a stub
+            OpenRequests(self),  # type: ignore[arg-type]  # stands for a stub
             hold_seconds=5,
             engine="default",
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, EngineName
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
@@ -37,6 +37,22 @@ def activate(
             help="Engines that run whether or not somebody asks; 0: on demand. Default: 1.",
         ),
     ] = None,
+    max_replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_REPLICAS,
+            help="Engines that load may make of it; 0: no more than --replicas. Default: 0.",
+        ),
+    ] = None,
+    target: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_TARGET_REQUESTS,
+            help="Open requests that each engine should have; 0: eight. Default: 0.",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName | None, typer.Option(help="Kind of engine. Default: the server's.")
     ] = None,
@@ -55,7 +71,13 @@ def activate(
     ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
-    given = {"min_replicas": replicas, "engine": engine, "gpus": gpus}
+    given = {
+        "min_replicas": replicas,
+        "max_replicas": max_replicas,
+        "target_requests": target,
+        "engine": engine,
+        "gpus": gpus,
+    }
     body = _present(call, model) | {
         name: value for name, value in given.items() if value is not None
     }
@@ -88,7 +110,8 @@ def _present(call: Call, model: str) -> dict[str, Any]:
             raise
         return {"min_replicas": 1}
     arguments = {name: value for name, value in found["arguments"].items() if value is not None}
-    body = {"min_replicas": found["min_replicas"], "arguments": arguments, "gpus": found["gpus"]}
+    kept = ("min_replicas", "max_replicas", "target_requests", "gpus")
+    body = {"arguments": arguments} | {name: found[name] for name in kept if name in found}
     return body | ({"engine": found["engine"]} if found["engine"] else {})
 
 
@@ -117,14 +140,23 @@ def _set(item: Item) -> dict[str, Any]:
 
 
 def _ready(item: Item) -> str:
-    wanted = item["min_replicas"]
-    return f"{item['ready_replicas']}/{wanted}" if wanted else _ON_DEMAND
+    wanted, most = _wanted(item), item.get("max_replicas")
+    if not wanted and not most:
+        return _ON_DEMAND
+    return f"{item['ready_replicas']}/{wanted}" + (f" of {most}" if most else "")
+
+
+def _wanted(item: Item) -> int:
+    """The engines that should run now; an older server says how many at least."""
+    return int(item.get("replicas") or item["min_replicas"])
 
 
 def _state(item: Item) -> str:
-    ready, wanted = item["ready_replicas"], item["min_replicas"]
+    ready, wanted, most = item["ready_replicas"], _wanted(item), item.get("max_replicas")
     if not wanted:
-        return f"{item['model']} is served on demand."
+        upto = f", by up to {most} engines" if most else ""
+        return f"{item['model']} is served on demand{upto}."
     engines = "engine answers" if wanted == 1 else "engines answer"
     reason = f": {item['message']}" if item["message"] else ""
-    return f"{ready} of {wanted} {engines}{reason}."
+    upto = f"; load may make up to {most} of it" if most and most > wanted else ""
+    return f"{ready} of {wanted} {engines}{reason}{upto}."

@@ -355,6 +355,9 @@ class InferenceSection(Section):
     hold_seconds: float = Field(
         120.0, gt=0, description="Time that a request waits for an engine to start."
     )
+    scale_down_seconds: float = Field(
+        300.0, gt=0, description="Time of less load before fewer engines of a model run."
+    )
 
 
 class AgentsSection(Section):

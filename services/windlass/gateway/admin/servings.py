@@ -7,7 +7,7 @@ from pydantic import Field
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, EngineName
+from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
 from windlass.core.app import App
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
@@ -26,6 +26,22 @@ class PutServing(Body):
             description="Engines that run whether or not somebody asks; 0: on demand.",
         ),
     ] = 1
+    max_replicas: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_REPLICAS,
+            description="Engines that load may make of it; 0: no more than min_replicas.",
+        ),
+    ] = 0
+    target_requests: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_TARGET_REQUESTS,
+            description="Open requests that each engine should have; 0: eight.",
+        ),
+    ] = 0
     engine: Annotated[
         EngineName | None,
         Field(description="Kind of engine; the installation's if it is not set."),
@@ -67,6 +83,8 @@ def servings_router(app: App) -> APIRouter:
             engine=body.engine or "",
             arguments=to_message(body.arguments),
             gpus=body.gpus,
+            max_replicas=body.max_replicas,
+            target_requests=body.target_requests,
         )
         return _render(await inference.PutServing(request))
 

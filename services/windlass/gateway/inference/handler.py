@@ -140,15 +140,12 @@ class InferenceHandler:
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
                 meter.open()
-                self._finder.begin(exchange.caller, head.model)
-                try:
+                with self._finder.under_way(exchange.caller, head.model):
                     usage = show is not Show.ALL
                     response, pool = await self._open(exchange, head, judge, offer, usage)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
                     await self._relay(exchange, response, pool, meter, disconnect, events, headers)
-                finally:
-                    self._finder.end(exchange.caller, head.model)
             except HttpError as error:
                 meter.write(error.status)
                 if not exchange.status:

@@ -1,9 +1,10 @@
-"""Routes from versions to engines: a snapshot in memory, kept current by a watch."""
+"""Routes from versions to engines, kept current by a watch; and the requests on them."""
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import grpc
@@ -11,6 +12,7 @@ import grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
+from windlass.core.ids import new_id
 from windlass.core.rpc.following import Follower
 
 log = telemetry.logger("gateway.routes")
@@ -18,6 +20,12 @@ log = telemetry.logger("gateway.routes")
 TOUCH_SECONDS = 10.0
 TOUCHED = 10_000
 TOUCH_QUEUE = 1000
+
+# A change is told so soon, and a load that stays as it is this often: it would count no more.
+CHANGE_SECONDS = 0.5
+REPEAT_SECONDS = 3.0
+CALL_SECONDS = 5.0
+
 
 Key = tuple[str, str]
 
@@ -139,3 +147,43 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             embeddings=able.embeddings,
             cache_salt=able.cache_salt,
         )
+
+
+class OpenRequests:
+    """Open and held requests by the version of the engines that answer."""
+
+    def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
+        self._inference = inference
+        self._reporter = new_id("gw-")
+        self._open = Counter[str]()
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def counted(self, engine_version_id: str) -> Iterator[None]:
+        """Counts a request for the length of the block; of an unknown version, not at all."""
+        if not engine_version_id:
+            yield
+            return
+        self._open[engine_version_id] += 1
+        self._changed.set()
+        try:
+            yield
+        finally:
+            self._open[engine_version_id] -= 1
+            if not self._open[engine_version_id]:
+                del self._open[engine_version_id]
+            self._changed.set()
+
+    async def report(self) -> None:
+        """Tells the numbers until cancelled: when they change, and again while there are any."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_SECONDS if self._open else None):
+                    await self._changed.wait()
+            self._changed.clear()
+            request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
+            try:
+                await self._inference.ReportLoad(request, timeout=CALL_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                log.warning("load_not_reported", code=error.code().name)
+            await asyncio.sleep(CHANGE_SECONDS)

@@ -15,6 +15,7 @@ from windlass.gateway.inference.names import NameCache, Named
 from windlass.gateway.inference.routes import (
     TOUCH_SECONDS,
     EngineEndpoint,
+    OpenRequests,
     RouteTable,
     VersionRoute,
 )
@@ -42,12 +43,14 @@ class ModelFinder:
         self,
         routes: RouteTable,
         names: NameCache,
+        load: OpenRequests,
         *,
         hold_seconds: float,
         engine: str,
     ):
         self._routes = routes
         self._names = names
+        self._load = load
         self.hold_seconds = hold_seconds
         # The kind that starts where no route says another.
         self._engine = engine
@@ -78,7 +81,7 @@ class ModelFinder:
             self._routes.touch(project_id, model)
             return route.endpoints
         judge(self._kind(named, route), runs=False)
-        with self._counted():
+        with self._counted(), self._load.counted(named.engine_version_id):
             try:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
                     route = await self._wait(project_id, model, named.version_id)
@@ -130,13 +133,17 @@ class ModelFinder:
         finally:
             self._waiting -= 1
 
-    def begin(self, caller: Principal, model: str) -> None:
-        """Notes that a request for the model is under way."""
+    @contextmanager
+    def under_way(self, caller: Principal, model: str) -> Iterator[None]:
+        """Counts a request for the model that engines answer, for the length of the block."""
+        named = self._names.find(caller.project_id, model)
         self._routes.begin(caller.project_id, model)
-
-    def end(self, caller: Principal, model: str) -> None:
-        """Notes that the request has ended."""
-        self._routes.end(caller.project_id, model)
+        try:
+            # A name that was forgotten meanwhile is found again by the next request.
+            with self._load.counted(named.engine_version_id if named is not None else ""):
+                yield
+        finally:
+            self._routes.end(caller.project_id, model)
 
     async def _wait(self, project_id: str, model: str, version_id: str) -> VersionRoute:
         first = self._routes.find(version_id)

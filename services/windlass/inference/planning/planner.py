@@ -16,14 +16,23 @@ from windlass.inference.planning import replacing
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import adapters, is_over, revised
 from windlass.inference.planning.round import Round, Slot
+from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.yielding import lack, trim
 
 
 class Planner:
     """One round of planning over one set of rows and one view."""
 
-    def __init__(self, rows: Rows, view: View, policy: InferencePolicy, new_id: Callable[[], str]):
-        self._round = Round(rows, view, policy, new_id)
+    def __init__(
+        self,
+        rows: Rows,
+        view: View,
+        policy: InferencePolicy,
+        new_id: Callable[[], str],
+        scalers: Scalers | None = None,
+    ):
+        """`scalers` remember earlier rounds."""
+        self._round = Round(rows, view, policy, scalers or Scalers(), new_id)
 
     def plan(self) -> EngineChanges:
         """The changes of this round."""

@@ -19,6 +19,7 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
+from windlass.inference.planning.scaling import TARGET_REQUESTS, ScaleBounds, Scalers
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
@@ -27,7 +28,14 @@ Slot = tuple[str, int]
 class Round:
     """One set of rows and one view of the clusters, with the changes decided on them."""
 
-    def __init__(self, rows: Rows, view: View, policy: InferencePolicy, new_id: Callable[[], str]):
+    def __init__(
+        self,
+        rows: Rows,
+        view: View,
+        policy: InferencePolicy,
+        scalers: Scalers,
+        new_id: Callable[[], str],
+    ):
         self.now = rows.now
         self.quotas = rows.quotas
         self.view = view
@@ -56,6 +64,13 @@ class Round:
             self._sort_out(want)
         for serving in rows.servings:
             self._pin(serving)
+        # How many load asks for.
+        self._scaled = {
+            one.version_id: self._scale(one, rows.loads.get(one.version_id, 0), scalers)
+            for one in rows.servings
+            if one.scales and self.wants.get(one.version_id)
+        }
+        scalers.keep(set(self._scaled))
 
     def _sort_out(self, want: WantedVersion) -> None:
         # What served a deleted adapter stays warm for its siblings until it is idle.
@@ -81,7 +96,17 @@ class Round:
 
     def replicas(self, version: str) -> int:
         """The number of engines that a wanted version should have."""
-        return max(1, self._pinned[version])
+        return max(1, self._pinned[version], self._scaled.get(version, 0))
+
+    def _scale(self, serving: Serving, load: int, scalers: Scalers) -> int:
+        bounds = ScaleBounds(
+            least=max(1, serving.min_replicas),
+            most=serving.max_replicas,
+            target=serving.target_requests or TARGET_REQUESTS,
+        )
+        version = serving.version_id
+        current = sum(slot[0] == version and slot[1] < bounds.most for slot in self.running)
+        return scalers.decide(version, self.now, current, load, bounds)
 
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""

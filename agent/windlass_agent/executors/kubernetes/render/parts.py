@@ -90,7 +90,7 @@ def claim_template(metadata: Object, device: Accelerator | None, count: int) -> 
 
 
 def devices(device: Accelerator | None, count: int) -> tuple[Object, dict[str, str]]:
-    """Of a container's resources: its claims, and what it requests and is limited to."""
+    """Claims of a container, and the resources that it requests and is limited to."""
     if device is None:
         return {}, {}
     if device.device_class:

@@ -26,13 +26,15 @@ from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_do
 from windlass.api.clusters.v1 import clusters_pb2 as windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)windlass/api/inference/v1/inference.proto\x12\x19windlass.api.inference.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"\xbf\x01\n\x06\x45ngine\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12.\n\x05phase\x18\x04 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x10\n\x08\x61\x64\x61pters\x18\x05 \x03(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x0e\n\x06\x65ngine\x18\x08 \x01(\t\x12\x0f\n\x07replica\x18\t \x01(\x05\"2\n\x12ListEnginesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"[\n\x13ListEnginesResponse\x12\x32\n\x07\x65ngines\x18\x01 \x03(\x0b\x32!.windlass.api.inference.v1.Engine\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"\xc7\x01\n\x07Serving\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmin_replicas\x18\x02 \x01(\x05\x12\x16\n\x0eready_replicas\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x12\n\nupdated_at\x18\x05 \x01(\x03\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12<\n\targuments\x18\x07 \x01(\x0b\x32).windlass.api.clusters.v1.EngineArguments\x12\x0c\n\x04gpus\x18\x08 \x01(\x05\"\x94\x01\n\x11PutServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmin_replicas\x18\x02 \x01(\x05\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12<\n\targuments\x18\x04 \x01(\x0b\x32).windlass.api.clusters.v1.EngineArguments\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\"\"\n\x11GetServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\"3\n\x13ListServingsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"^\n\x14ListServingsResponse\x12\x34\n\x08servings\x18\x01 \x03(\x0b\x32\".windlass.api.inference.v1.Serving\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"%\n\x14\x44\x65leteServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteServingResponse\"\x85\x01\n\x05Route\x12\x12\n\nversion_id\x18\x01 \x01(\t\x12\x36\n\tendpoints\x18\x02 \x03(\x0b\x32#.windlass.api.inference.v1.Endpoint\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x11\n\twaits_for\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"r\n\x08\x45ndpoint\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x03 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\"\x14\n\x12WatchRoutesRequest\"p\n\x0bRoutesDelta\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12\x30\n\x06routes\x18\x02 \x03(\x0b\x32 .windlass.api.inference.v1.Route\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\t\x12\x0c\n\x04more\x18\x04 \x01(\x08\"5\n\x10WantModelRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\x13\n\x11WantModelResponse\"+\n\x0f\x46indUsesRequest\x12\x18\n\x10model_version_id\x18\x01 \x01(\t\">\n\x10\x46indUsesResponse\x12\x12\n\nengine_ids\x18\x01 \x03(\t\x12\x16\n\x0eserving_models\x18\x02 \x03(\t2\x93\x05\n\x10InferenceService\x12\x81\x01\n\x0bListEngines\x12-.windlass.api.inference.v1.ListEnginesRequest\x1a..windlass.api.inference.v1.ListEnginesResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12t\n\nPutServing\x12,.windlass.api.inference.v1.PutServingRequest\x1a\".windlass.api.inference.v1.Serving\"\x14\xfa\xed\x18\x10\x08\x02\x12\x0cmodels.write\x12s\n\nGetServing\x12,.windlass.api.inference.v1.GetServingRequest\x1a\".windlass.api.inference.v1.Serving\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12\x84\x01\n\x0cListServings\x12..windlass.api.inference.v1.ListServingsRequest\x1a/.windlass.api.inference.v1.ListServingsResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12\x88\x01\n\rDeleteServing\x12/.windlass.api.inference.v1.DeleteServingRequest\x1a\x30.windlass.api.inference.v1.DeleteServingResponse\"\x14\xfa\xed\x18\x10\x08\x02\x12\x0cmodels.write2\xe7\x02\n\x18InferenceInternalService\x12n\n\x0bWatchRoutes\x12-.windlass.api.inference.v1.WatchRoutesRequest\x1a&.windlass.api.inference.v1.RoutesDelta\"\x06\xfa\xed\x18\x02\x08\x04\x30\x01\x12n\n\tWantModel\x12+.windlass.api.inference.v1.WantModelRequest\x1a,.windlass.api.inference.v1.WantModelResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12k\n\x08\x46indUses\x12*.windlass.api.inference.v1.FindUsesRequest\x1a+.windlass.api.inference.v1.FindUsesResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)windlass/api/inference/v1/inference.proto\x12\x19windlass.api.inference.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"\xbf\x01\n\x06\x45ngine\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12.\n\x05phase\x18\x04 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x10\n\x08\x61\x64\x61pters\x18\x05 \x03(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x12\n\ncreated_at\x18\x07 \x01(\x03\x12\x0e\n\x06\x65ngine\x18\x08 \x01(\t\x12\x0f\n\x07replica\x18\t \x01(\x05\"2\n\x12ListEnginesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"[\n\x13ListEnginesResponse\x12\x32\n\x07\x65ngines\x18\x01 \x03(\x0b\x32!.windlass.api.inference.v1.Engine\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"\x88\x02\n\x07Serving\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmin_replicas\x18\x02 \x01(\x05\x12\x16\n\x0eready_replicas\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x12\n\nupdated_at\x18\x05 \x01(\x03\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12<\n\targuments\x18\x07 \x01(\x0b\x32).windlass.api.clusters.v1.EngineArguments\x12\x0c\n\x04gpus\x18\x08 \x01(\x05\x12\x14\n\x0cmax_replicas\x18\t \x01(\x05\x12\x17\n\x0ftarget_requests\x18\n \x01(\x05\x12\x10\n\x08replicas\x18\x0b \x01(\x05\"\xc3\x01\n\x11PutServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmin_replicas\x18\x02 \x01(\x05\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12<\n\targuments\x18\x04 \x01(\x0b\x32).windlass.api.clusters.v1.EngineArguments\x12\x0c\n\x04gpus\x18\x05 \x01(\x05\x12\x14\n\x0cmax_replicas\x18\x06 \x01(\x05\x12\x17\n\x0ftarget_requests\x18\x07 \x01(\x05\"\"\n\x11GetServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\"3\n\x13ListServingsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"^\n\x14ListServingsResponse\x12\x34\n\x08servings\x18\x01 \x03(\x0b\x32\".windlass.api.inference.v1.Serving\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"%\n\x14\x44\x65leteServingRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteServingResponse\"\x85\x01\n\x05Route\x12\x12\n\nversion_id\x18\x01 \x01(\t\x12\x36\n\tendpoints\x18\x02 \x03(\x0b\x32#.windlass.api.inference.v1.Endpoint\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x11\n\twaits_for\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"r\n\x08\x45ndpoint\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x03 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\"\x14\n\x12WatchRoutesRequest\"p\n\x0bRoutesDelta\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12\x30\n\x06routes\x18\x02 \x03(\x0b\x32 .windlass.api.inference.v1.Route\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\t\x12\x0c\n\x04more\x18\x04 \x01(\x08\"5\n\x10WantModelRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\x13\n\x11WantModelResponse\"\xb1\x01\n\x11ReportLoadRequest\x12\x10\n\x08reporter\x18\x01 \x01(\t\x12U\n\ropen_requests\x18\x02 \x03(\x0b\x32>.windlass.api.inference.v1.ReportLoadRequest.OpenRequestsEntry\x1a\x33\n\x11OpenRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\x14\n\x12ReportLoadResponse\"+\n\x0f\x46indUsesRequest\x12\x18\n\x10model_version_id\x18\x01 \x01(\t\">\n\x10\x46indUsesResponse\x12\x12\n\nengine_ids\x18\x01 \x03(\t\x12\x16\n\x0eserving_models\x18\x02 \x03(\t2\x93\x05\n\x10InferenceService\x12\x81\x01\n\x0bListEngines\x12-.windlass.api.inference.v1.ListEnginesRequest\x1a..windlass.api.inference.v1.ListEnginesResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12t\n\nPutServing\x12,.windlass.api.inference.v1.PutServingRequest\x1a\".windlass.api.inference.v1.Serving\"\x14\xfa\xed\x18\x10\x08\x02\x12\x0cmodels.write\x12s\n\nGetServing\x12,.windlass.api.inference.v1.GetServingRequest\x1a\".windlass.api.inference.v1.Serving\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12\x84\x01\n\x0cListServings\x12..windlass.api.inference.v1.ListServingsRequest\x1a/.windlass.api.inference.v1.ListServingsResponse\"\x13\xfa\xed\x18\x0f\x08\x02\x12\x0bmodels.read\x12\x88\x01\n\rDeleteServing\x12/.windlass.api.inference.v1.DeleteServingRequest\x1a\x30.windlass.api.inference.v1.DeleteServingResponse\"\x14\xfa\xed\x18\x10\x08\x02\x12\x0cmodels.write2\xda\x03\n\x18InferenceInternalService\x12n\n\x0bWatchRoutes\x12-.windlass.api.inference.v1.WatchRoutesRequest\x1a&.windlass.api.inference.v1.RoutesDelta\"\x06\xfa\xed\x18\x02\x08\x04\x30\x01\x12n\n\tWantModel\x12+.windlass.api.inference.v1.WantModelRequest\x1a,.windlass.api.inference.v1.WantModelResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12q\n\nReportLoad\x12,.windlass.api.inference.v1.ReportLoadRequest\x1a-.windlass.api.inference.v1.ReportLoadResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12k\n\x08\x46indUses\x12*.windlass.api.inference.v1.FindUsesRequest\x1a+.windlass.api.inference.v1.FindUsesResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windlass.api.inference.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_REPORTLOADREQUEST_OPENREQUESTSENTRY']._loaded_options = None
+  _globals['_REPORTLOADREQUEST_OPENREQUESTSENTRY']._serialized_options = b'8\001'
   _globals['_INFERENCESERVICE'].methods_by_name['ListEngines']._loaded_options = None
   _globals['_INFERENCESERVICE'].methods_by_name['ListEngines']._serialized_options = b'\372\355\030\017\010\002\022\013models.read'
   _globals['_INFERENCESERVICE'].methods_by_name['PutServing']._loaded_options = None
@@ -47,6 +49,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['WatchRoutes']._serialized_options = b'\372\355\030\002\010\004'
   _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['WantModel']._loaded_options = None
   _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['WantModel']._serialized_options = b'\372\355\030\002\010\004'
+  _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['ReportLoad']._loaded_options = None
+  _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['ReportLoad']._serialized_options = b'\372\355\030\002\010\004'
   _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['FindUses']._loaded_options = None
   _globals['_INFERENCEINTERNALSERVICE'].methods_by_name['FindUses']._serialized_options = b'\372\355\030\002\010\004'
   _globals['_ENGINE']._serialized_start=147
@@ -56,37 +60,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTENGINESRESPONSE']._serialized_start=392
   _globals['_LISTENGINESRESPONSE']._serialized_end=483
   _globals['_SERVING']._serialized_start=486
-  _globals['_SERVING']._serialized_end=685
-  _globals['_PUTSERVINGREQUEST']._serialized_start=688
-  _globals['_PUTSERVINGREQUEST']._serialized_end=836
-  _globals['_GETSERVINGREQUEST']._serialized_start=838
-  _globals['_GETSERVINGREQUEST']._serialized_end=872
-  _globals['_LISTSERVINGSREQUEST']._serialized_start=874
-  _globals['_LISTSERVINGSREQUEST']._serialized_end=925
-  _globals['_LISTSERVINGSRESPONSE']._serialized_start=927
-  _globals['_LISTSERVINGSRESPONSE']._serialized_end=1021
-  _globals['_DELETESERVINGREQUEST']._serialized_start=1023
-  _globals['_DELETESERVINGREQUEST']._serialized_end=1060
-  _globals['_DELETESERVINGRESPONSE']._serialized_start=1062
-  _globals['_DELETESERVINGRESPONSE']._serialized_end=1085
-  _globals['_ROUTE']._serialized_start=1088
-  _globals['_ROUTE']._serialized_end=1221
-  _globals['_ENDPOINT']._serialized_start=1223
-  _globals['_ENDPOINT']._serialized_end=1337
-  _globals['_WATCHROUTESREQUEST']._serialized_start=1339
-  _globals['_WATCHROUTESREQUEST']._serialized_end=1359
-  _globals['_ROUTESDELTA']._serialized_start=1361
-  _globals['_ROUTESDELTA']._serialized_end=1473
-  _globals['_WANTMODELREQUEST']._serialized_start=1475
-  _globals['_WANTMODELREQUEST']._serialized_end=1528
-  _globals['_WANTMODELRESPONSE']._serialized_start=1530
-  _globals['_WANTMODELRESPONSE']._serialized_end=1549
-  _globals['_FINDUSESREQUEST']._serialized_start=1551
-  _globals['_FINDUSESREQUEST']._serialized_end=1594
-  _globals['_FINDUSESRESPONSE']._serialized_start=1596
-  _globals['_FINDUSESRESPONSE']._serialized_end=1658
-  _globals['_INFERENCESERVICE']._serialized_start=1661
-  _globals['_INFERENCESERVICE']._serialized_end=2320
-  _globals['_INFERENCEINTERNALSERVICE']._serialized_start=2323
-  _globals['_INFERENCEINTERNALSERVICE']._serialized_end=2682
+  _globals['_SERVING']._serialized_end=750
+  _globals['_PUTSERVINGREQUEST']._serialized_start=753
+  _globals['_PUTSERVINGREQUEST']._serialized_end=948
+  _globals['_GETSERVINGREQUEST']._serialized_start=950
+  _globals['_GETSERVINGREQUEST']._serialized_end=984
+  _globals['_LISTSERVINGSREQUEST']._serialized_start=986
+  _globals['_LISTSERVINGSREQUEST']._serialized_end=1037
+  _globals['_LISTSERVINGSRESPONSE']._serialized_start=1039
+  _globals['_LISTSERVINGSRESPONSE']._serialized_end=1133
+  _globals['_DELETESERVINGREQUEST']._serialized_start=1135
+  _globals['_DELETESERVINGREQUEST']._serialized_end=1172
+  _globals['_DELETESERVINGRESPONSE']._serialized_start=1174
+  _globals['_DELETESERVINGRESPONSE']._serialized_end=1197
+  _globals['_ROUTE']._serialized_start=1200
+  _globals['_ROUTE']._serialized_end=1333
+  _globals['_ENDPOINT']._serialized_start=1335
+  _globals['_ENDPOINT']._serialized_end=1449
+  _globals['_WATCHROUTESREQUEST']._serialized_start=1451
+  _globals['_WATCHROUTESREQUEST']._serialized_end=1471
+  _globals['_ROUTESDELTA']._serialized_start=1473
+  _globals['_ROUTESDELTA']._serialized_end=1585
+  _globals['_WANTMODELREQUEST']._serialized_start=1587
+  _globals['_WANTMODELREQUEST']._serialized_end=1640
+  _globals['_WANTMODELRESPONSE']._serialized_start=1642
+  _globals['_WANTMODELRESPONSE']._serialized_end=1661
+  _globals['_REPORTLOADREQUEST']._serialized_start=1664
+  _globals['_REPORTLOADREQUEST']._serialized_end=1841
+  _globals['_REPORTLOADREQUEST_OPENREQUESTSENTRY']._serialized_start=1790
+  _globals['_REPORTLOADREQUEST_OPENREQUESTSENTRY']._serialized_end=1841
+  _globals['_REPORTLOADRESPONSE']._serialized_start=1843
+  _globals['_REPORTLOADRESPONSE']._serialized_end=1863
+  _globals['_FINDUSESREQUEST']._serialized_start=1865
+  _globals['_FINDUSESREQUEST']._serialized_end=1908
+  _globals['_FINDUSESRESPONSE']._serialized_start=1910
+  _globals['_FINDUSESRESPONSE']._serialized_end=1972
+  _globals['_INFERENCESERVICE']._serialized_start=1975
+  _globals['_INFERENCESERVICE']._serialized_end=2634
+  _globals['_INFERENCEINTERNALSERVICE']._serialized_start=2637
+  _globals['_INFERENCEINTERNALSERVICE']._serialized_end=3111
 # @@protoc_insertion_point(module_scope)

@@ -111,6 +111,9 @@ class Serving(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     ARGUMENTS_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    MAX_REPLICAS_FIELD_NUMBER: builtins.int
+    TARGET_REQUESTS_FIELD_NUMBER: builtins.int
+    REPLICAS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -123,6 +126,12 @@ class Serving(google.protobuf.message.Message):
     """Kind of engine; empty: the installation's."""
     gpus: builtins.int
     """GPUs of each engine; 0: what its machine gives to every engine."""
+    max_replicas: builtins.int
+    """Engines that load may make of it; 0: no more than the least."""
+    target_requests: builtins.int
+    """Open requests that each engine should have; 0: the usual number."""
+    replicas: builtins.int
+    """Those that should run now, by load."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     def __init__(
@@ -136,9 +145,12 @@ class Serving(google.protobuf.message.Message):
         engine: builtins.str = ...,
         arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
         gpus: builtins.int = ...,
+        max_replicas: builtins.int = ...,
+        target_requests: builtins.int = ...,
+        replicas: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -151,10 +163,14 @@ class PutServingRequest(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     ARGUMENTS_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    MAX_REPLICAS_FIELD_NUMBER: builtins.int
+    TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
     gpus: builtins.int
+    max_replicas: builtins.int
+    target_requests: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     def __init__(
@@ -165,9 +181,11 @@ class PutServingRequest(google.protobuf.message.Message):
         engine: builtins.str = ...,
         arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
         gpus: builtins.int = ...,
+        max_replicas: builtins.int = ...,
+        target_requests: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "min_replicas", b"min_replicas", "model", b"model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "target_requests", b"target_requests"]) -> None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
@@ -375,6 +393,54 @@ class WantModelResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___WantModelResponse: typing_extensions.TypeAlias = WantModelResponse
+
+@typing.final
+class ReportLoadRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class OpenRequestsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    REPORTER_FIELD_NUMBER: builtins.int
+    OPEN_REQUESTS_FIELD_NUMBER: builtins.int
+    reporter: builtins.str
+    """Of one life of a gateway."""
+    @property
+    def open_requests(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """By the version of the engines that answer."""
+
+    def __init__(
+        self,
+        *,
+        reporter: builtins.str = ...,
+        open_requests: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["open_requests", b"open_requests", "reporter", b"reporter"]) -> None: ...
+
+Global___ReportLoadRequest: typing_extensions.TypeAlias = ReportLoadRequest
+
+@typing.final
+class ReportLoadResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportLoadResponse: typing_extensions.TypeAlias = ReportLoadResponse
 
 @typing.final
 class FindUsesRequest(google.protobuf.message.Message):

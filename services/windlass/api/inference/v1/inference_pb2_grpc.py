@@ -293,6 +293,11 @@ class InferenceInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelResponse.FromString,
                 _registered_method=True)
+        self.ReportLoad = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceInternalService/ReportLoad',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadResponse.FromString,
+                _registered_method=True)
         self.FindUses = channel.unary_unary(
                 '/windlass.api.inference.v1.InferenceInternalService/FindUses',
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesRequest.SerializeToString,
@@ -318,6 +323,14 @@ class InferenceInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportLoad(self, request, context):
+        """Says how many requests a gateway has open or holds; what it leaves out has none. What was said
+        more than ten seconds ago counts no more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FindUses(self, request, context):
         """Engines that serve a version, for refusing its deletion.
         """
@@ -337,6 +350,11 @@ def add_InferenceInternalServiceServicer_to_server(servicer, server):
                     servicer.WantModel,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelResponse.SerializeToString,
+            ),
+            'ReportLoad': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportLoad,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadResponse.SerializeToString,
             ),
             'FindUses': grpc.unary_unary_rpc_method_handler(
                     servicer.FindUses,
@@ -398,6 +416,33 @@ class InferenceInternalService(object):
             '/windlass.api.inference.v1.InferenceInternalService/WantModel',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WantModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceInternalService/ReportLoad',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReportLoadResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -265,6 +265,22 @@ _InferenceInternalServiceWantModelType = typing_extensions.TypeVar(
     ],
 )
 
+_InferenceInternalServiceReportLoadType = typing_extensions.TypeVar(
+    '_InferenceInternalServiceReportLoadType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+        windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+        windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+        windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
+    ],
+)
+
 _InferenceInternalServiceFindUsesType = typing_extensions.TypeVar(
     '_InferenceInternalServiceFindUsesType',
     grpc.UnaryUnaryMultiCallable[
@@ -281,7 +297,7 @@ _InferenceInternalServiceFindUsesType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatchRoutesType, _InferenceInternalServiceWantModelType, _InferenceInternalServiceFindUsesType]):
+class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatchRoutesType, _InferenceInternalServiceWantModelType, _InferenceInternalServiceReportLoadType, _InferenceInternalServiceFindUsesType]):
     @typing.overload
     def __init__(self: InferenceInternalServiceStub[
         grpc.UnaryStreamMultiCallable[
@@ -291,6 +307,10 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.WantModelRequest,
             windlass.api.inference.v1.inference_pb2.WantModelResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+            windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.FindUsesRequest,
@@ -309,6 +329,10 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
             windlass.api.inference.v1.inference_pb2.WantModelResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+            windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.FindUsesRequest,
             windlass.api.inference.v1.inference_pb2.FindUsesResponse,
         ],
@@ -322,6 +346,11 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
     and idempotent; the answer arrives as a route.
     """
 
+    ReportLoad: _InferenceInternalServiceReportLoadType
+    """Says how many requests a gateway has open or holds; what it leaves out has none. What was said
+    more than ten seconds ago counts no more.
+    """
+
     FindUses: _InferenceInternalServiceFindUsesType
     """Engines that serve a version, for refusing its deletion."""
 
@@ -333,6 +362,10 @@ InferenceInternalServiceAsyncStub: typing_extensions.TypeAlias = InferenceIntern
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.WantModelRequest,
         windlass.api.inference.v1.inference_pb2.WantModelResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+        windlass.api.inference.v1.inference_pb2.ReportLoadResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.FindUsesRequest,
@@ -357,6 +390,16 @@ class InferenceInternalServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.WantModelResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.WantModelResponse]]:
         """Wants a model served: starts an engine, loads an adapter. Level-triggered
         and idempotent; the answer arrives as a route.
+        """
+
+    @abc.abstractmethod
+    def ReportLoad(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ReportLoadRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ReportLoadResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ReportLoadResponse]]:
+        """Says how many requests a gateway has open or holds; what it leaves out has none. What was said
+        more than ten seconds ago counts no more.
         """
 
     @abc.abstractmethod

@@ -1,0 +1,95 @@
+"""Number of engines by load; pure, with a memory of its own recommendations.
+
+The rules are those of Kubernetes' HorizontalPodAutoscaler with its defaults:
+https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+# Of open requests for each engine, where nobody has said otherwise.
+TARGET_REQUESTS = 8
+# A load so near to the target changes nothing.
+TOLERANCE = 0.1
+# Fewer are recommended for so long before fewer run.
+DOWN_SECONDS = 300.0
+# In one period as many as are there may be added, and these few in any case.
+UP_SECONDS = 15.0
+UP_AT_LEAST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleBounds:
+    """Bounds of a model's engines, and the open requests that each should have."""
+
+    least: int
+    most: int
+    target: int
+
+
+def recommended(current: int, load: int, bounds: ScaleBounds) -> int:
+    """The engines that so many open requests need, whatever was before."""
+    if current and abs(load / (current * bounds.target) - 1) <= TOLERANCE:
+        wanted = current
+    else:
+        wanted = math.ceil(load / bounds.target)
+    return min(max(wanted, bounds.least), bounds.most)
+
+
+class Scaler:
+    """The numbers of engines of one model over time; times are seconds of one clock."""
+
+    def __init__(self, *, down_seconds: float = DOWN_SECONDS):
+        self._down_seconds = down_seconds
+        # When, and what was recommended then; the largest of those that count comes first.
+        self._recommended: deque[tuple[float, int]] = deque()
+        # When, and how many there were then.
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def decide(self, now: float, current: int, load: int, bounds: ScaleBounds) -> int:
+        """The engines that should run now, of which `current` do.
+
+        More follow at once, as fast as may be; fewer once nothing else was recommended for a
+        while. A new scaler takes what runs for a recommendation.
+        """
+        if not self._recommended:
+            self._remember(now, current)
+        self._remember(now, recommended(current, load, bounds))
+        wanted = self._recommended[0][1]
+        wanted = min(wanted, self._fastest(now, current))
+        return min(max(wanted, bounds.least), bounds.most)
+
+    def _remember(self, now: float, number: int) -> None:
+        """Keeps the largest of the recommendations that still count, and those after it."""
+        while self._recommended and self._recommended[-1][1] <= number:
+            self._recommended.pop()
+        self._recommended.append((now, number))
+        while self._recommended[0][0] < now - self._down_seconds:
+            self._recommended.popleft()
+
+    def _fastest(self, now: float, current: int) -> int:
+        """The most engines that may run now, by how many there were a period ago."""
+        self._counts.append((now, current))
+        while len(self._counts) > 1 and self._counts[1][0] <= now - UP_SECONDS:
+            self._counts.popleft()
+        before = min(count for _, count in self._counts)
+        return before + max(before, UP_AT_LEAST)
+
+
+class Scalers:
+    """A scaler for each version, forgotten once nobody asks for it."""
+
+    def __init__(self, *, down_seconds: float = DOWN_SECONDS):
+        self._down_seconds = down_seconds
+        self._by_version: dict[str, Scaler] = {}
+
+    def decide(self, version: str, now: float, current: int, load: int, bounds: ScaleBounds) -> int:
+        """The engines of a version that should run now."""
+        if version not in self._by_version:
+            self._by_version[version] = Scaler(down_seconds=self._down_seconds)
+        return self._by_version[version].decide(now, current, load, bounds)
+
+    def keep(self, versions: set[str]) -> None:
+        """Forgets all others."""
+        self._by_version = {one: it for one, it in self._by_version.items() if one in versions}

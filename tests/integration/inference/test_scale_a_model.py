@@ -1,0 +1,67 @@
+"""The page on scaling, as printed: real load from openai-python on real engines."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from tests.integration.inference.test_keep_a_model_running import START_SECONDS, engines, state
+from tests.support.factories.toy_model import make_model
+from tests.support.processes import pages
+from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
+from tests.support.waiting import wait_until
+
+from windlass.client import Windlass as Client
+
+pytestmark = pytest.mark.torch
+PAGE = "how-to/scale-a-model.md"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
+    root = tmp_path_factory.mktemp("scaled")
+    settings = {**NO_SPARE, "inference": {"idle_seconds": 8, "scale_down_seconds": 3}}
+    with running(make_single(root / "data", settings)) as made:
+        with Client(made.url, made.owner_key) as client:
+            client.models.import_folder("my-base", make_model(root / "model"))
+        yield made
+
+
+def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: Path) -> None:
+    shell = Shell(server, tmp_path)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    shown = pages.run(pages.script(PAGE), environment, tmp_path)
+    assert "0/0 of 3" in shown
+    assert not engines(server)
+    client = server.openai(max_retries=0)
+    enough = Event()
+
+    def ask(_: int) -> int:
+        """Asks for streams until there was enough; returns how many came whole."""
+        whole = 0
+        while not enough.is_set():
+            asked: dict[str, Any] = {
+                "model": "my-base", "prompt": "the quick", "max_tokens": 60, "stream": True,
+                "stream_options": {"include_usage": True}, "extra_body": {"ignore_eos": True},
+            }  # fmt: skip
+            *_, last = client.completions.create(**asked)
+            assert last.usage.completion_tokens == 60
+            whole += 1
+        return whole
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = [pool.submit(ask, number) for number in range(12)]
+        try:
+            wait_until(lambda: state(server)["ready_replicas"] == 3, seconds=START_SECONDS)
+            assert len(engines(server)) == 3
+        finally:
+            enough.set()
+        assert all(answer.result() for answer in answers), "no stream was cut"
+    # No load is left; the last one ends when nobody has asked for long.
+    wait_until(lambda: not engines(server), seconds=60)
+    answer = client.completions.create(model="my-base", prompt="the quick", max_tokens=2)
+    assert answer.usage.completion_tokens == 2

@@ -1,0 +1,105 @@
+"""Engines by load, through the RPCs of gateways and of those who set it; the test is the agent."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.inference.test_inference import Routes, serving, want
+from tests.integration.models.test_models import ADAPTER, FILES
+from tests.support.services.platform import Platform
+from tests.support.waiting import stays, until
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.core.errors import from_rpc
+
+Served = tuple[Platform, Routes]
+
+
+@pytest.fixture
+async def served(database_url: str, tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(database_url, tmp_path, max_engines=8, scale_down_seconds=2.0) as pair:
+        yield pair
+
+
+async def put(platform: Platform, model: str, **fields: Any) -> pb.Serving:
+    request = pb.PutServingRequest(model=model, **fields)
+    made: pb.Serving = await platform.inference.PutServing(request, **platform.tenant())
+    return made
+
+
+async def report(platform: Platform, reporter: str, **loads: int) -> None:
+    request = pb.ReportLoadRequest(reporter=reporter, open_requests=loads)
+    await platform.inference_internal.ReportLoad(request)
+
+
+async def test_load_takes_it_from_none_to_three_and_back(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(platform, "tiny", min_replicas=0, max_replicas=3, target_requests=4)
+    assert (made.replicas, made.max_replicas, made.target_requests) == (0, 3, 4)
+    await stays(lambda: not east.engines("tiny"))
+    await want(platform, "tiny")
+    await until(lambda: len(east.engines("tiny")) == 1)
+    # Two gateways, each with a part of it.
+    await report(platform, "gw-1", **{model.version_id: 6})
+    began = time.monotonic()
+    await report(platform, "gw-2", **{model.version_id: 5})
+    await until(lambda: len(east.engines("tiny")) == 3)
+    print(f"decided in {time.monotonic() - began:.2f} s")
+    request = pb.GetServingRequest(model="tiny")
+    assert (await platform.inference.GetServing(request, **platform.tenant())).replicas == 3
+    await report(platform, "gw-1")
+    await report(platform, "gw-2", **{model.version_id: 1})
+    await until(lambda: len(east.engines("tiny")) == 1)
+
+
+async def test_more_than_the_most_never_run_and_a_silent_gateway_counts_no_more(
+    served: Served,
+) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    await put(platform, "tiny", min_replicas=1, max_replicas=2, target_requests=1)
+    await report(platform, "gw-1", **{model.version_id: 100})
+    await until(lambda: len(east.engines("tiny")) == 2)
+    await stays(lambda: len(east.engines("tiny")) == 2)
+    # It says nothing for ten seconds, and then nobody asks for the second.
+    await until(lambda: len(east.engines("tiny")) == 1, 40)
+
+
+async def test_load_of_what_is_not_to_scale_changes_nothing(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    await want(platform, "tiny")
+    await until(lambda: len(east.engines("tiny")) == 1)
+    await report(platform, "gw-1", **{model.version_id: 100, "mv-nobody-knows": 3})
+    await put(platform, "tiny", min_replicas=1)
+    await stays(lambda: len(east.engines("tiny")) == 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas"),
+        ({"max_replicas": 65}, "max_replicas"),
+        ({"target_requests": -1}, "target_requests"),
+        ({"target_requests": 10_001}, "target_requests"),
+    ],
+)
+async def test_bounds_that_cannot_be_are_refused(
+    served: Served, fields: dict[str, int], param: str
+) -> None:
+    platform, _ = served
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(platform, "tiny", **fields)
+    assert param in from_rpc(caught.value).message
+    await platform.register_adapter("ft:tiny", base, ADAPTER)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(platform, "ft:tiny", min_replicas=1, max_replicas=2)
+    assert "set max_replicas for tiny" in from_rpc(caught.value).message

@@ -1,0 +1,68 @@
+"""Numbers of open requests, as a gateway tells them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from tests.support.waiting import until
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.gateway.inference import routes
+from windlass.gateway.inference.routes import OpenRequests
+
+
+class Inference:
+    """The inference service, which may be away."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, int]] = []
+        self.reporters: set[str] = set()
+        self.away = False
+
+    async def ReportLoad(self, request: pb.ReportLoadRequest, timeout: float) -> Any:
+        if self.away:
+            code = grpc.StatusCode.UNAVAILABLE
+            raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
+        self.told.append(dict(request.open_requests))
+        self.reporters.add(request.reporter)
+        return pb.ReportLoadResponse()
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[OpenRequests, Inference]]:
+    monkeypatch.setattr(routes, "CHANGE_SECONDS", 0.0)
+    monkeypatch.setattr(routes, "REPEAT_SECONDS", 0.05)
+    inference: Any = Inference()
+    load = OpenRequests(inference)
+    task = asyncio.create_task(load.report())
+    yield load, inference
+    task.cancel()
+
+
+async def test_what_opens_and_ends_is_told_and_an_empty_gateway_is_silent(
+    pair: tuple[OpenRequests, Inference],
+) -> None:
+    load, inference = pair
+    with load.counted("v1"), load.counted("v1"), load.counted("v2"), load.counted(""):
+        await until(lambda: inference.told[-1:] == [{"v1": 2, "v2": 1}])
+        count = len(inference.told)
+        # Said again, since what is old counts no more.
+        await until(lambda: len(inference.told) > count + 2)
+    await until(lambda: inference.told[-1] == {})
+    count = len(inference.told)
+    await asyncio.sleep(0.2)
+    assert len(inference.told) == count
+    assert len(inference.reporters) == 1
+
+
+async def test_a_service_that_is_away_hears_the_newest_once_it_is_back(
+    pair: tuple[OpenRequests, Inference],
+) -> None:
+    load, inference = pair
+    inference.away = True
+    with load.counted("v1"):
+        await asyncio.sleep(0.1)
+        inference.away = False
+        await until(lambda: inference.told[-1:] == [{"v1": 1}])

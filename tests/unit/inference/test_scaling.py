@@ -1,0 +1,88 @@
+"""Number of engines by load: it follows, it settles, it never swings, it stays in bounds."""
+
+import itertools
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.inference.planning.scaling import (
+    DOWN_SECONDS,
+    TOLERANCE,
+    UP_AT_LEAST,
+    ScaleBounds,
+    Scaler,
+    recommended,
+)
+
+BOUNDS = ScaleBounds(least=1, most=10, target=8)
+_BOUNDS = st.builds(
+    lambda least, more, target: ScaleBounds(least, least + more, target),
+    st.integers(0, 5), st.integers(1, 20), st.integers(1, 50),
+)  # fmt: skip
+_LOADS = st.lists(st.integers(0, 400), min_size=1, max_size=60)
+
+
+def run(loads: list[int], bounds: ScaleBounds, *, start: int, seconds: float = 1.0) -> list[int]:
+    """The numbers of engines over time, where each decision comes true at once."""
+    scaler, current, found = Scaler(), start, []
+    for number, load in enumerate(loads):
+        current = scaler.decide(number * seconds, current, load, bounds)
+        found.append(current)
+    return found
+
+
+def test_a_step_in_load_is_followed_at_once() -> None:
+    assert run([24], BOUNDS, start=1) == [3]
+    # Not faster than the HPA: by as many as there are, or by four.
+    assert run([800] * 2, ScaleBounds(1, 64, 8), start=1) == [1 + UP_AT_LEAST] * 2
+    assert run([800] * 33, ScaleBounds(1, 64, 8), start=1)[-1] == 20
+
+
+def test_fewer_follow_once_nothing_else_was_recommended_for_a_while() -> None:
+    found = run([24] + [1] * 400, BOUNDS, start=3)
+    assert found[: int(DOWN_SECONDS)] == [3] * int(DOWN_SECONDS)
+    assert found[-1] == 1
+
+
+def test_a_load_that_comes_and_goes_keeps_what_it_needs() -> None:
+    found = run(([24] * 30 + [0] * 60) * 10, BOUNDS, start=3)
+    assert set(found) == {3}
+
+
+def test_a_new_planner_ends_nothing_at_once() -> None:
+    assert run([0] * 100, BOUNDS, start=7) == [7] * 100
+
+
+def test_none_become_one_by_one_request_and_none_again() -> None:
+    bounds = ScaleBounds(0, 3, 8)
+    found = run([1] * 10 + [0] * 400, bounds, start=0)
+    assert (found[0], found[-1]) == (1, 0)
+
+
+@given(_LOADS, _BOUNDS, st.integers(0, 30))
+def test_it_stays_in_bounds(loads: list[int], bounds: ScaleBounds, start: int) -> None:
+    assert all(bounds.least <= one <= bounds.most for one in run(loads, bounds, start=start))
+
+
+@given(st.integers(0, 400), _BOUNDS, st.integers(0, 25))
+def test_it_settles_under_a_constant_load_and_never_swings(
+    load: int, bounds: ScaleBounds, start: int
+) -> None:
+    found = run([load] * 400, bounds, start=start, seconds=2.0)
+    last = found[-1]
+    assert found[-100:] == [last] * 100
+    assert recommended(last, load, bounds) == last
+    # Up or down, never both.
+    path = [start, *found] if bounds.least <= start <= bounds.most else found
+    rises = [after - before for before, after in itertools.pairwise(path)]
+    assert not (any(one > 0 for one in rises) and any(one < 0 for one in rises))
+
+
+@given(st.integers(1, 400), _BOUNDS)
+def test_what_it_settles_at_is_enough_and_not_too_much(load: int, bounds: ScaleBounds) -> None:
+    last = run([load] * 400, bounds, start=bounds.least, seconds=2.0)[-1]
+    needed = math.ceil(load / bounds.target)
+    if bounds.least < last < bounds.most:
+        assert load <= last * bounds.target * (1 + TOLERANCE)
+        assert last <= needed
