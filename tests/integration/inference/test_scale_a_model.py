@@ -23,7 +23,7 @@ PAGE = "how-to/scale-a-model.md"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windlass]:
     root = tmp_path_factory.mktemp("scaled")
-    settings = {**NO_SPARE, "inference": {"idle_seconds": 8, "scale_down_seconds": 3}}
+    settings = {**NO_SPARE, "inference": {"idle_seconds": 12, "scale_down_seconds": 10}}
     with running(make_single(root / "data", settings)) as made:
         with Client(made.url, made.owner_key) as client:
             client.models.import_folder("my-base", make_model(root / "model"))
@@ -45,11 +45,11 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
         whole = 0
         while not enough.is_set():
             asked: dict[str, Any] = {
-                "model": "my-base", "prompt": "the quick", "max_tokens": 60, "stream": True,
+                "model": "my-base", "prompt": "the quick", "max_tokens": 300, "stream": True,
                 "stream_options": {"include_usage": True}, "extra_body": {"ignore_eos": True},
             }  # fmt: skip
             *_, last = client.completions.create(**asked)
-            assert last.usage.completion_tokens == 60
+            assert last.usage.completion_tokens == 300
             whole += 1
         return whole
 
@@ -62,6 +62,6 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
             enough.set()
         assert all(answer.result() for answer in answers), "no stream was cut"
     # No load is left; the last one ends when nobody has asked for long.
-    wait_until(lambda: not engines(server), seconds=60)
+    wait_until(lambda: not engines(server), seconds=90)
     answer = client.completions.create(model="my-base", prompt="the quick", max_tokens=2)
     assert answer.usage.completion_tokens == 2
