@@ -37,7 +37,7 @@ class Door:
 
     def app(self) -> web.Application:
         """The application behind TLS."""
-        app = web.Application(middlewares=[boundary], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[boundary])
         for path in sorted(ENGINE_ROUTES):
             app.router.add_post(path, self._pass_on)
         app.cleanup_ctx.append(self._connected)
@@ -64,11 +64,14 @@ class Door:
         """Raises ApiError while the engine does not answer."""
         if not self._keeper.serves or self._session is None:
             raise _away()
-        body = await request.read()
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers["content-length"] = str(_length(request))
         self._open += 1
         try:
-            async with self._session.post(request.path, data=body, headers=headers) as answer:
+            # Passed on as it comes: what others send at once would fill the keeper's memory.
+            async with self._session.post(
+                request.path, data=request.content, headers=headers
+            ) as answer:
                 return await _returned(request, answer)
         except aiohttp.ClientConnectionError as error:
             raise _away() from error
@@ -78,10 +81,8 @@ class Door:
 
 async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
     headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-    if answer.content_length is not None:
-        whole = await answer.read()
-        return web.Response(status=answer.status, headers=headers, body=whole)
     response = web.StreamResponse(status=answer.status, headers=headers)
+    response.content_length = answer.content_length
     await response.prepare(request)
     try:
         async for chunk in answer.content.iter_any():
@@ -91,6 +92,20 @@ async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web
         if request.transport is not None:
             request.transport.abort()
     return response
+
+
+def _length(request: web.Request) -> int:
+    """The announced length of a body; raises ApiError for none, or for too much."""
+    length = request.content_length
+    if length is None:
+        raise ApiError("The body needs a length.", status=HTTPStatus.LENGTH_REQUIRED)
+    if length > MAX_BODY_BYTES:
+        raise ApiError(
+            f"The body is longer than {MAX_BODY_BYTES} bytes.",
+            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            code="request_too_large",
+        )
+    return length
 
 
 def _away() -> ApiError:

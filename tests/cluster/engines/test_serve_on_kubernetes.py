@@ -66,6 +66,7 @@ def test_the_page_is_true(journey: Journey, tmp_path: Path) -> None:
     trusted = (journey.windlass.ca or Path()).read_text()
     config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": trusted}}
     east.apply(config | {"metadata": {"name": "platform", "namespace": space}})
+    east.apply(from_outside(space, east.host))
     pages.run(pages.script(PAGE, after="Start it", until="Use it"), environment, tmp_path)
     wait_until(lambda: serving(journey)["ready_replicas"] == 1, "one replica answers", SECONDS)
     # There is quota for one.
@@ -86,6 +87,18 @@ def on_clusters_alone(config: Path) -> None:
     """Leaves the server's own machine out, which would serve as well."""
     document = yaml.safe_load(config.read_text())
     config.write_text(yaml.safe_dump(document | {"agent": {"enabled": False}}))
+
+
+def from_outside(space: str, host: str) -> dict[str, Any]:
+    """Lets this machine in, where the agent runs that would else be a pod of its namespace."""
+    selector = {"matchLabels": {"windlass.dev/kind": "engine"}}
+    rule = {"from": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"port": 8443}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "agent-outside", "namespace": space},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [rule]},
+    }
 
 
 def ready(journey: Journey, project: str) -> bool:

@@ -118,6 +118,20 @@ async def test_a_refusal_is_the_engines_own(pod: KeptPod) -> None:
     assert (await pod.say("nobody")).status_code == 404
 
 
+async def test_a_body_has_a_length_and_no_more_than_may_be(pod: KeptPod) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    async with pod.client() as client:
+        unsaid = await client.post("/v1/completions", content=endless(), extensions=NAMED)
+        large = b" " * (2**25 + 1)
+        beyond = await client.post("/v1/completions", content=large, extensions=NAMED)
+    assert (unsaid.status_code, beyond.status_code) == (411, 413)
+    # One that is long is passed on as it comes, and the engine refuses it.
+    prompt = "the " * 2**20
+    assert (await pod.say("toy", prompt=prompt)).status_code == 400
+
+
 async def test_an_agent_that_comes_back_finds_it_as_it_was(pod: KeptPod) -> None:
     await pod.server.stop(None)
     assert (await pod.say("toy")).status_code == 200

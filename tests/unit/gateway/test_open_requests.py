@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.gateway.inference import routes
@@ -20,9 +20,11 @@ class Inference:
         self.told: list[dict[str, int]] = []
         self.reporters: set[str] = set()
         self.away = False
+        self.refused = 0
 
     async def ReportLoad(self, request: pb.ReportLoadRequest, timeout: float) -> Any:
         if self.away:
+            self.refused += 1
             code = grpc.StatusCode.UNAVAILABLE
             raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.told.append(dict(request.open_requests))
@@ -52,8 +54,7 @@ async def test_what_opens_and_ends_is_told_and_an_empty_gateway_is_silent(
         await until(lambda: len(inference.told) > count + 2)
     await until(lambda: inference.told[-1] == {})
     count = len(inference.told)
-    await asyncio.sleep(0.2)
-    assert len(inference.told) == count
+    await stays(lambda: len(inference.told) == count)
     assert len(inference.reporters) == 1
 
 
@@ -63,6 +64,6 @@ async def test_a_service_that_is_away_hears_the_newest_once_it_is_back(
     load, inference = pair
     inference.away = True
     with load.counted("v1"):
-        await asyncio.sleep(0.1)
+        await until(lambda: inference.refused > 1)
         inference.away = False
         await until(lambda: inference.told[-1:] == [{"v1": 1}])
