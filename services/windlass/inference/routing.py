@@ -18,7 +18,7 @@ _STARTS = {
     "WaitingToStart": "waiting until other engines of the machine have started",
 }
 # Kueue's, before it admits a pod.
-_QUEUED = frozenset({"Queued", "QuotaReserved"})
+_QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 

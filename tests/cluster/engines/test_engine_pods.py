@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from tests.cluster.cluster import TestCluster
 from tests.cluster.fixtures import Clusters
+from tests.cluster.stages.driven import MIB
 from tests.cluster.stages.engines import EngineStage, engine_stage
 from tests.support.environments import postgres
 from tests.support.waiting import until
@@ -102,6 +103,15 @@ def kill_engines(cluster: TestCluster) -> None:
     for process in psutil.process_iter(["cmdline"]):
         if "--model=/weights/models/mv-toy" in (process.info["cmdline"] or ()):
             process.kill()
+
+
+async def test_what_no_quota_can_hold_says_the_numbers(stage: EngineStage) -> None:
+    async with stage.world.agent(**stage.settings(memory_bytes=8 * 1024 * MIB)):
+        await stage.put("eng-large")
+        status = await stage.world.reach("eng-large", pb.PHASE_FAILED, reason="ExceedsQuota")
+        assert "> maximum capacity (" in status.message
+        await stage.gone()
+        await stage.put("eng-large", generation=2, desired=DELETED)
 
 
 async def test_what_cannot_run_says_why_and_leaves_nothing(stage: EngineStage) -> None:

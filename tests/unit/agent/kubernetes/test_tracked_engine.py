@@ -45,8 +45,8 @@ def deployment(made: pb.Workload, **changes: Any) -> EngineDeployment:
     return replace(known, **changes)
 
 
-def admitted(*, yes: bool = True) -> Workload:
-    condition = Condition(status=yes, reason="Pending", message="No room.", at="")
+def admitted(*, yes: bool = True, said: str = "No room.") -> Workload:
+    condition = Condition(status=yes, reason="Pending", message=said, at="")
     kinds = ("QuotaReserved", "Admitted") if yes else ("QuotaReserved",)
     return Workload(
         namespace="team-a", name="w", uid="w-1", owner="u-1", queue="main", priority=0,
@@ -138,6 +138,35 @@ def test_an_engine_that_ends_again_and_again_has_failed(
     assert engine.due(0) is Due.DELETE, "it holds no quota"
     engine.want(workload(generation=2))
     assert engine.failure is None
+
+
+BEYOND = "insufficient quota for memory in flavor {}, request > maximum capacity (3Gi > 2Gi)"
+FULL = "insufficient unused quota for memory in flavor {}, 1Gi more needed"
+
+
+@pytest.mark.parametrize(
+    ("said", "never"),
+    [
+        (BEYOND.format("a"), True),
+        (f"{BEYOND.format('a')}, {BEYOND.format('b')}", True),
+        (f"{BEYOND.format('a')}, {FULL.format('b')}", False),
+        (FULL.format("a"), False),
+    ],
+)
+def test_what_no_quota_can_hold_fails_with_the_numbers_after_a_while(
+    said: str, never: bool
+) -> None:
+    engine = told(workload())
+    waiting = shown(workload(), replace(POD, node=""), admission=admitted(yes=False, said=said))
+    see(engine, waiting)
+    assert engine.status().phase == pb.PHASE_PENDING
+    see(engine, waiting, at=PATIENCE.setup)
+    status = engine.status()
+    if never:
+        assert (status.phase, status.reason) == (pb.PHASE_FAILED, "ExceedsQuota")
+        assert "(3Gi > 2Gi)" in status.message
+    else:
+        assert (status.phase, status.reason) == (pb.PHASE_PENDING, "Queued")
 
 
 def test_what_lasts_too_long_is_a_failure() -> None:

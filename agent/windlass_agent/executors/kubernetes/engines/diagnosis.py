@@ -1,19 +1,29 @@
 """Diagnosis of an engine from its objects and its keeper's word. Pure."""
 
+import re
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass.kubernetes.quantities import units
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe import failures, refusals
-from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
+from windlass_agent.executors.kubernetes.observe.diagnosis import (
+    Diagnosis,
+    failure,
+    sentence,
+    waits,
+)
 from windlass_agent.executors.kubernetes.observe.snapshot import (
     AttemptSnapshot,
     Container,
     PodSnapshot,
 )
+from windlass_agent.kueue.workload import Workload
 from windlass_agent.machine.program_output import last_error
 from windlass_agent.memory import in_units
 
+# Kueue's words for a resource of a flavor, and for one that no waiting would help.
+_LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
 # An engine that has ended so often without serving has failed.
 ENDS = 2
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
@@ -29,7 +39,7 @@ def diagnose(snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None) -> 
         return refusals.refused(deployment.refusal) if deployment.refusal else LAUNCHING
     admission = snapshot.admission
     if deployment.queue and (admission is None or not admission.admitted) and not pod.node:
-        return failures.queued(admission)
+        return _never_held(admission) or failures.queued(admission)
     if found := _ended(pod, serves=state is not None and state.phase == pb.PHASE_RUNNING):
         return found
     view = AttemptSnapshot(pods=(pod,), events=snapshot.events, short=snapshot.short)
@@ -38,6 +48,18 @@ def diagnose(snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None) -> 
     if state is None:
         return _STARTING
     return Diagnosis(phase=state.phase, reason=state.reason, message=state.message)
+
+
+def _never_held(admission: Workload | None) -> Diagnosis | None:
+    """Diagnosis of a pod that is larger than its queue; Kueue says so for every flavor alike."""
+    said = admission.waiting.message if admission is not None and admission.waiting else ""
+    if not _BEYOND.search(said) or len(_BEYOND.findall(said)) < len(_LACK.findall(said)):
+        return None
+    message = (
+        f"Its queue can never hold it: {sentence(said)} Ask for fewer GPUs or less memory, or have "
+        "the quota raised."
+    )
+    return waits("ExceedsQuota", message, "setup")
 
 
 def _ended(pod: PodSnapshot, *, serves: bool) -> Diagnosis | None:
