@@ -27,6 +27,7 @@ FAMILIES = {
         "cold_neighbour": (4.0, 1.5),
         "structured": (2.0, 1.0),
         "cold_chat": (2.5, 1.0),
+        "engine_choice": (0.2, 0.1),
     },
     "jobs": {
         "job_latency": (0.7, 0.2),

@@ -10,7 +10,7 @@ from msgspec import Struct
 WITHOUT_EFFECT: dict[str, str] = {
     "user": "A hint for OpenAI's abuse detection; usage is counted by project and key.",
     "safety_identifier": "A hint for OpenAI's abuse detection, like `user`.",
-    "prompt_cache_key": "A hint for OpenAI's routing; engines find shared prefixes by themselves.",
+    "prompt_cache_key": "Decides only which of several engines that keep prompts answers.",
     "prompt_cache_retention": "Engines keep prefixes while there is room.",
     "prompt_cache_options": "Engines keep prefixes while there is room.",
     "metadata": "Belongs to stored completions, and none are stored.",

@@ -1,6 +1,7 @@
-"""Connections to engines: pooled by address, least busy first, with a retry if one is gone."""
+"""Connections to engines: pooled by address, chosen by conversation and load, with retries."""
 
 import asyncio
+import hashlib
 import os
 import random
 import ssl
@@ -22,6 +23,10 @@ CONNECT_SECONDS = 2.0
 # Engines close what rests for long; we do it before they do.
 IDLE_SECONDS = 30.0
 POOLS = 256
+# Open requests by which the engine of a conversation may be ahead of the least busy one.
+BUSIER = 4
+# Spreads the bits of a product over its upper half (Fibonacci hashing).
+_MIXER, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 ERROR_BYTES = 1 << 20
 # It has unloaded the model since the last news of it, or has too much to do.
 _TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
@@ -45,12 +50,15 @@ class EngineConnectionPool:
     """The connections to one address."""
 
     def __init__(self, address: str, tunnels: ConnectStub | None = None):
+        self.address = address
         self._address = urlsplit(address)
         self._tunnels = tunnels
         self._loop = asyncio.get_running_loop()
         self._idle: list[EngineConnection] = []
         self._heads: dict[str, bytes] = {}
         self.active = 0
+        # The same at every gateway.
+        self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
 
     async def send(self, path: str, body: bytes, request_id: str) -> EngineConnection:
         """Sends a request; returns the connection with the status read.
@@ -152,16 +160,23 @@ class Engines:
         self._tunnels = tunnels
 
     async def open(
-        self, endpoints: Sequence[EngineEndpoint], path: str, body: bytes, request_id: str
+        self,
+        endpoints: Sequence[EngineEndpoint],
+        path: str,
+        body: bytes,
+        request_id: str,
+        *,
+        conversation: int = 0,
     ) -> tuple[EngineConnection, EngineConnectionPool]:
         """Sends a request; returns with its status and headers read.
 
-        The caller gives the connection back by the pool's `done`. Raises
-        NoAnswer when no engine takes it.
+        Requests of one conversation go to one engine, unless it is busier than others by a
+        margin; those of none, 0, to the engine that is least busy. The caller gives the
+        connection back by the pool's `done`. Raises NoAnswer when no engine takes it.
         """
         tried: set[str] = set()
         for attempt in range(3):
-            pool, address = self._pick(endpoints, tried)
+            pool, address = self._pick(endpoints, tried, conversation)
             pool.active += 1
             try:
                 connection = await pool.send(path, body, request_id)
@@ -191,18 +206,31 @@ class Engines:
         raise NoAnswer
 
     def _pick(
-        self, endpoints: Sequence[EngineEndpoint], tried: set[str]
+        self, endpoints: Sequence[EngineEndpoint], tried: set[str], conversation: int
     ) -> tuple[EngineConnectionPool, str]:
         if len(endpoints) == 1 and not tried:
             address = endpoints[0].address
             return self._pool(address), address
         start = random.randrange(len(endpoints))  # noqa: S311
-        left = [e.address for e in (*endpoints[start:], *endpoints[:start])]
-        left = [address for address in left if address not in tried]
-        if not left:
+        best = kept = None
+        heaviest = -1
+        # One pass, since it is made for each request and replicas may be many.
+        for endpoint in (*endpoints[start:], *endpoints[:start]):
+            address = endpoint.address
+            if address in tried:
+                continue
+            pool = self._pools.get(address) or self._pool(address)
+            if best is None or pool.active < best.active:
+                best = pool
+            if conversation:
+                # Rendezvous: an engine that comes or goes moves its own conversations alone.
+                weight = (conversation ^ pool.seed) * _MIXER & _MASK
+                if weight > heaviest:
+                    heaviest, kept = weight, pool
+        if best is None:
             raise AssertionError("a caller stops when every endpoint was tried")
-        best = min(left, key=lambda address: self._pool(address).active)
-        return self._pool(best), best
+        chosen = kept if kept is not None and kept.active <= best.active + BUSIER else best
+        return chosen, chosen.address
 
     def _pool(self, address: str) -> EngineConnectionPool:
         found = self._pools.get(address)

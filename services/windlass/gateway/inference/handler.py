@@ -191,8 +191,12 @@ class InferenceHandler:
             salt = self._salts.of(exchange.caller.organization_id) if salted else ""
             body = for_engine(judge.body, head, usage=usage, salt=salt)
             path, request_id = exchange.path, exchange.request_id
+            # Engines that keep no prompts apart keep none at all.
+            turns = head.conversation(exchange.caller.organization_id) if salted else 0
             try:
-                return await self._engines.open(offer.able, path, body, request_id)
+                return await self._engines.open(
+                    offer.able, path, body, request_id, conversation=turns
+                )
             except NoAnswer:
                 left = deadline - time.monotonic()
                 if left <= 0:

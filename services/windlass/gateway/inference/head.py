@@ -1,5 +1,6 @@
 """Fields that the gateway reads of an inference request, and those that it writes."""
 
+import hashlib
 import hmac
 from typing import Any
 
@@ -11,6 +12,9 @@ from windlass.inference_api.requests import refused
 # Of an answer whose length the request does not bound, for the token limit alone.
 ASSUMED_TOKENS = 256
 BYTES_PER_TOKEN = 4
+# Of a prompt that tells one conversation from another.
+_MOST_BYTES = 16_384
+_MOST_MESSAGES = 8
 # Of requests in an engine that serves by priority: lower comes first.
 PRIORITY = 0
 
@@ -29,6 +33,9 @@ class Head(msgspec.Struct):
     allowed_token_ids: Any = None
     logit_bias: Any = None
     skip_special_tokens: Any = None
+    prompt_cache_key: Any = None
+    messages: msgspec.Raw = msgspec.Raw(b"")
+    prompt: msgspec.Raw = msgspec.Raw(b"")
 
     def estimate(self, body_bytes: int) -> int:
         """Tokens that the request may use, for reservation."""
@@ -67,6 +74,36 @@ class Head(msgspec.Struct):
         options = self.stream_options or {}
         return self.wants_usage and options.get("continuous_usage_stats") is True
 
+    def conversation(self, organization_id: str) -> int:
+        """A number that requests have in common whose prompts begin alike; 0 for none.
+
+        That is by the caller's own `prompt_cache_key`, else by the messages up to the first of
+        a user, which every later turn repeats, else by the beginning of the prompt.
+        """
+        if isinstance(self.prompt_cache_key, str) and self.prompt_cache_key:
+            beginning = self.prompt_cache_key.encode()
+        elif self.messages:
+            beginning = _beginning(bytes(self.messages))
+        else:
+            beginning = bytes(self.prompt)
+        if not beginning:
+            return 0
+        said = b"\0".join((organization_id.encode(), self.model.encode(), beginning[:_MOST_BYTES]))
+        return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest())
+
+
+def _beginning(messages: bytes) -> bytes:
+    """The messages up to the first of a user; empty for what are no messages."""
+    found = []
+    try:
+        for message in _messages.decode(messages)[:_MOST_MESSAGES]:
+            found.append(bytes(message))
+            if _turn.decode(message).role == "user":
+                break
+    except (msgspec.DecodeError, RecursionError):
+        return b""
+    return b"\0".join(found)
+
 
 def _positive(value: object) -> int:
     """A number of things, also where it is written `16.0`; 0 for anything else."""
@@ -75,7 +112,13 @@ def _positive(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
+class _Turn(msgspec.Struct):
+    role: Any = None
+
+
 _head = msgspec.json.Decoder(Head)
+_messages = msgspec.json.Decoder(list[msgspec.Raw])
+_turn = msgspec.json.Decoder(_Turn)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
