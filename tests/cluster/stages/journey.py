@@ -14,7 +14,7 @@ import yaml
 from tests.cluster.cluster import TestCluster
 from tests.cluster.provision.identities import Authority
 from tests.cluster.provision.site import REPOSITORY
-from tests.cluster.stages.agents import joined
+from tests.cluster.stages.agents import Agent, joined
 from tests.cluster.stages.driven import MIB
 from tests.cluster.stages.engines import engine_section
 from tests.support.processes import pages
@@ -47,6 +47,7 @@ class Journey:
     # Where agents call.
     address: str
     ids: dict[str, str] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
     projects: dict[str, Project] = field(default_factory=dict)
     # Its name, and that of its flavor and priority class: clusters have them for all namespaces.
     queue: str = field(default_factory=lambda: f"team-{secrets.token_hex(3)}")
@@ -91,7 +92,8 @@ class Journey:
             self.http, cluster, folder, address=self.address, ca=self.windlass.ca, settings=there,
             values={"federation": {"enabled": proxy}},
         )  # fmt: skip
-        self.ids[name] = stack.enter_context(agent).cluster_id
+        self.agents[name] = stack.enter_context(agent)
+        self.ids[name] = self.agents[name].cluster_id
 
     def share_out(self, name: str, *, memory: int, cpus: int = 2) -> None:
         """One queue for all teams of a cluster, which urgent ones preempt others in."""
