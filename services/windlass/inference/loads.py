@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database, metadata
@@ -12,8 +11,6 @@ from windlass.core.db import Database, metadata
 CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 # What a gateway said before that counts no more: it may be gone.
 CURRENT_SECONDS = 10.0
-# Versions of one report; those with the most requests count.
-MOST_VERSIONS = 1000
 
 loads = sa.Table(
     "inference_loads",
@@ -24,6 +21,12 @@ loads = sa.Table(
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
 
+# Versions whose number of engines follows load.
+_SCALED = sa.text(
+    "SELECT engine_version_id FROM inference_servings"
+    " WHERE max_replicas > greatest(1, min_replicas)"
+)
+
 
 class LoadStore:
     """Reports of gateways; each replaces the one before."""
@@ -32,22 +35,19 @@ class LoadStore:
         self._database = database
 
     async def report(self, reporter: str, open_requests: Mapping[str, int]) -> None:
-        """Stores how many requests a gateway has open, and drops what counts no more."""
-        most = sorted(open_requests.items(), key=lambda one: -one[1])[:MOST_VERSIONS]
-        rows = [
-            {
-                "reporter": reporter,
-                "engine_version_id": version,
-                "open_requests": max(0, number),
-                "at": CLOCK,
-            }
-            for version, number in most
-        ]
-        old = sa.or_(loads.c.reporter == reporter, loads.c.at < CLOCK - CURRENT_SECONDS)
+        """Stores how many requests a gateway has open of what load scales, for ten seconds."""
         async with self._database.begin() as connection:
-            await connection.execute(loads.delete().where(old))
-            if rows:
-                await connection.execute(insert(loads).values(rows))
+            scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
+            now = {one: number for one, number in open_requests.items() if one in scaled}
+            await connection.execute(loads.delete().where(loads.c.reporter == reporter))
+            for version, number in now.items():
+                values = {"reporter": reporter, "engine_version_id": version, "at": CLOCK}
+                await connection.execute(loads.insert().values(**values, open_requests=number))
+
+
+async def sweep(connection: AsyncConnection) -> None:
+    """Removes what gateways said that are gone."""
+    await connection.execute(loads.delete().where(loads.c.at < CLOCK - 6 * CURRENT_SECONDS))
 
 
 async def current(connection: AsyncConnection) -> dict[str, int]:

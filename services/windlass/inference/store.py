@@ -194,6 +194,7 @@ class InferenceStore:
     async def apply(self, plan: EngineChanges) -> None:
         """Writes a plan; what another scheduler changed meanwhile stays as it is."""
         async with self._database.begin() as connection:
+            await loads.sweep(connection)
             for want in plan.dropped:
                 same = sa.and_(
                     wants.c.version_id == want.version_id, wants.c.used_at == want.used_at

@@ -39,9 +39,7 @@ class Workloads:
             generation=engine.generation,
             desired=clusters_pb2.DESIRED_STATE_DELETED,
         )
-        if engine.desired == DELETED:
-            return workload
-        workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
+        # Also of one that ends: its namespace is in use until its requests have ended.
         if place := view.assignment(engine.cluster_id, engine.project_id):
             workload.placement.CopyFrom(
                 clusters_pb2.Placement(
@@ -51,6 +49,9 @@ class Workloads:
                     node_selector=place.node_selector,
                 )
             )
+        if engine.desired == DELETED:
+            return workload
+        workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
         base = await self._resolve(engine.project_id, engine.model)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(

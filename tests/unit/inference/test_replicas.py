@@ -22,6 +22,7 @@ from windlass.inference.domain import (
 from windlass.inference.planning import EngineChanges, Planner
 
 NOW = 1_000_000.0
+RUNS = pb.WorkloadStatus(generation=1, phase=pb.PHASE_RUNNING, endpoint="unix:///x")
 MODELS = ("tiny", "other", "third")
 NAMES = {
     **{model: Name(model, "proj-a", "org-a", model, model) for model in MODELS},
@@ -53,6 +54,8 @@ def planned(
     max_engines: int = 8,
     quota: int = 0,
     names: Mapping[str, Name] | None = None,
+    statuses: Mapping[str, pb.WorkloadStatus] | None = None,
+    loads: Mapping[str, int] | None = None,
 ) -> EngineChanges:
     """The plan of a round; `clusters` have so many places for engines."""
     live = {
@@ -62,10 +65,10 @@ def planned(
         )
         for name, slots in (clusters or {"east": 8}).items()
     }  # fmt: skip
-    rows = Rows(NOW, running, wants, servings, {"project": quota})
+    rows = Rows(NOW, running, wants, servings, {"project": quota}, loads or {})
     policy = InferencePolicy("builtin", max_engines, 4, 600, 1800)
     numbers = count()
-    view = View(names={**NAMES, **(names or {})}, statuses={}, clusters=live)
+    view = View(names={**NAMES, **(names or {})}, statuses=statuses or {}, clusters=live)
     return Planner(rows, view, policy, lambda: f"eng-new-{next(numbers)}").plan()
 
 
@@ -93,6 +96,34 @@ def test_fewer_are_wanted_and_the_last_ones_end() -> None:
     running = [engine("tiny", number) for number in range(3)]
     assert ended(planned([serving("tiny", 1)], running)) == ["eng-tiny-1", "eng-tiny-2"]
     assert len(ended(planned([], running))) == 3
+
+
+def test_fewer_leave_what_answers_whatever_its_number_is() -> None:
+    running = [engine("tiny", number) for number in range(3)]
+    # The first was preempted, and waits for quota.
+    answers = {"eng-tiny-1": RUNS, "eng-tiny-2": RUNS}
+    plan = planned([serving("tiny", 1)], running, statuses=answers)
+    assert sorted(ended(plan)) == ["eng-tiny-0", "eng-tiny-2"]
+    (moved,) = (new for _, new in plan.updates if new.desired == RUNNING)
+    assert (moved.id, moved.replica) == ("eng-tiny-1", 0)
+
+
+GLOBAL = Name("global", "", "", "global", "global")
+
+
+def global_engine(replica: int) -> Engine:
+    return replace(engine("global", replica), project_id="", organization_id="")
+
+
+def test_load_on_a_model_for_everyone_takes_no_projects_only_engine() -> None:
+    everyone = Serving("", "global", "", "global", "global", 1, NOW - 100, max_replicas=8)
+    asked = WantedVersion("other", "other", used_at=NOW, since=NOW - 20)
+    for running in ([global_engine(number) for number in range(4)], [global_engine(0)]):
+        plan = planned(
+            [everyone], running, wants=[asked], max_engines=4, names={"global": GLOBAL},
+            loads={"global": 100},
+        )  # fmt: skip
+        assert ("other", 0, "east") in made(plan)
 
 
 def test_an_adapter_is_loaded_on_every_engine_of_its_base_once() -> None:

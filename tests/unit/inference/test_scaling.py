@@ -54,6 +54,13 @@ def test_a_new_planner_ends_nothing_at_once() -> None:
     assert run([0] * 100, BOUNDS, start=7) == [7] * 100
 
 
+def test_a_planner_that_slept_ends_nothing_at_once() -> None:
+    scaler = Scaler()
+    assert scaler.decide(0.0, 5, 40, BOUNDS) == 5
+    # The database was away for long, and no gateway has said anything since.
+    assert scaler.decide(DOWN_SECONDS + 100, 5, 0, BOUNDS) == 5
+
+
 def test_none_become_one_by_one_request_and_none_again() -> None:
     bounds = ScaleBounds(0, 3, 8)
     found = run([1] * 10 + [0] * 400, bounds, start=0)

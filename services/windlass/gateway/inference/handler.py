@@ -165,6 +165,7 @@ class InferenceHandler:
         judge: Judge,
         *,
         seconds: float | None = None,
+        is_open: bool = False,
     ) -> Offer:
         path = exchange.path
         found = await self._finder.find(
@@ -173,6 +174,7 @@ class InferenceHandler:
             scores=KINDS[path] == SCORE if path in KINDS else None,
             judge=judge,
             seconds=seconds,
+            is_open=is_open,
         )
         return Offer(found, _offering(found, path))
 
@@ -203,7 +205,7 @@ class InferenceHandler:
                     raise
                 await self._finder.change(exchange.caller, head.model, offer.known, seconds=left)
             left = deadline - time.monotonic()
-            offer = await self._find(exchange, head, judge, seconds=left)
+            offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
 
     async def _relay(
         self,

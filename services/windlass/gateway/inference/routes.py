@@ -25,6 +25,7 @@ TOUCH_QUEUE = 1000
 CHANGE_SECONDS = 0.5
 REPEAT_SECONDS = 3.0
 CALL_SECONDS = 5.0
+UNKNOWN_SECONDS = 60.0
 
 
 Key = tuple[str, str]
@@ -182,8 +183,12 @@ class OpenRequests:
                     await self._changed.wait()
             self._changed.clear()
             request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
+            pause = CHANGE_SECONDS
             try:
                 await self._inference.ReportLoad(request, timeout=CALL_SECONDS)
             except grpc.aio.AioRpcError as error:
                 log.warning("load_not_reported", code=error.code().name)
-            await asyncio.sleep(CHANGE_SECONDS)
+                # A server of the release before scales nothing.
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    pause = UNKNOWN_SECONDS
+            await asyncio.sleep(pause)

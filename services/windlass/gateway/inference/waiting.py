@@ -64,12 +64,14 @@ class ModelFinder:
         scores: bool | None,
         judge: Judge,
         seconds: float | None = None,
+        is_open: bool = False,
     ) -> tuple[EngineEndpoint, ...]:
         """The engines that have the model loaded; `scores` demands a reward model or none.
 
         Waits for one to start, if `judge` has nothing against the request, by default as long
         as requests are held. Raises HttpError 404 for an unknown name, 400 for a model that
-        does something else, 503 when none is ready in time, and what `judge` raises.
+        does something else, 503 when none is ready in time, and what `judge` raises. One that
+        `is_open` counts as load already.
         """
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
@@ -81,7 +83,8 @@ class ModelFinder:
             self._routes.touch(project_id, model)
             return route.endpoints
         judge(self._kind(named, route), runs=False)
-        with self._counted(), self._load.counted(named.engine_version_id):
+        held = "" if is_open else named.engine_version_id
+        with self._counted(), self._load.counted(held):
             try:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
                     route = await self._wait(project_id, model, named.version_id)

@@ -38,6 +38,7 @@ class Planner:
         """The changes of this round."""
         state = self._round
         replacing.exchange(state)
+        replacing.promote(state)
         # What is over first, since it leaves room for others.
         for goes in (is_over, replacing.makes_room):
             for engine in tuple(state.running.values()):
@@ -75,11 +76,12 @@ class Planner:
         """Returns False once the version was given up, or one of its engines found no place."""
         return version in self._round.wants and version not in self._round.lacking
 
-    def _turn(self, slot: Slot) -> tuple[int, int, float, str]:
+    def _turn(self, slot: Slot) -> tuple[bool, int, int, float, str]:
         """The place of an engine in the order of those that are missing."""
         version, replica = slot
         share = self._round.share(self._round.names[version].project_id)
-        return share, replica, -self._round.used_at(version), version
+        # The first engine of each model before the second of any.
+        return bool(replica), share, replica, -self._round.used_at(version), version
 
     def _place(self, version: str, replica: int) -> None:
         state = self._round

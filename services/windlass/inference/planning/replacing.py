@@ -26,6 +26,23 @@ def exchange(state: Round) -> None:
             state.move(engine, victim.replica)
 
 
+def promote(state: Round) -> None:
+    """Gives the number of an engine that does not answer to one beyond its places that does.
+
+    Those with the highest numbers end when fewer are wanted, and they may be all that answers.
+    """
+    for engine in sorted(state.running.values(), key=lambda one: one.replica):
+        version = engine.version_id
+        if version not in state.wants or version not in state.names:
+            continue
+        is_beyond = engine.replica >= state.replicas(version)
+        if is_beyond and state.answers(engine) and not is_replacement(state, engine):
+            silent = [one for one in state.engines_of(version) if not state.answers(one)]
+            if silent:
+                state.end(silent[0])
+                state.move(engine, silent[0].replica)
+
+
 def is_replacement(state: Round, engine: Engine) -> bool:
     """Returns True for an engine beyond the places of its version that will replace another."""
     version = engine.version_id

@@ -51,8 +51,10 @@ class Scaler:
         """The engines that should run now, of which `current` do.
 
         More follow at once, as fast as may be; fewer once nothing else was recommended for a
-        while. A new scaler takes what runs for a recommendation.
+        while. A scaler that is new, or was not asked for long, takes what runs for a
+        recommendation.
         """
+        self._forget(now)
         if not self._recommended:
             self._remember(now, current)
         self._remember(now, recommended(current, load, bounds))
@@ -65,7 +67,10 @@ class Scaler:
         while self._recommended and self._recommended[-1][1] <= number:
             self._recommended.pop()
         self._recommended.append((now, number))
-        while self._recommended[0][0] < now - self._down_seconds:
+
+    def _forget(self, now: float) -> None:
+        """Drops what is too old to count."""
+        while self._recommended and self._recommended[0][0] < now - self._down_seconds:
             self._recommended.popleft()
 
     def _fastest(self, now: float, current: int) -> int:

@@ -72,7 +72,7 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine] | None = None)
         old = [engine for engine in old if engine.project_id == project]
     idle = [engine for engine in old if _is_idle(state, engine, bound)]
     if not idle and _waits_without_any(state, version):
-        idle = [engine for engine in old if state.share(engine.project_id) > 1]
+        idle = [one for one in old if one.replica or state.share(one.project_id) > 1]
     if not idle:
         return False
     victim = min(
