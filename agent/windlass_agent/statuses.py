@@ -6,6 +6,8 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.port import Executor
 
 BATCH = 200
+# Of one report, below what a message may have.
+BATCH_BYTES = 4 * 2**20
 
 
 class StatusBook:
@@ -66,7 +68,7 @@ class StatusBook:
             for status in found.values()
             if status.workload_id in self._desired and not self._is_told(status)
         ]
-        return news[:BATCH]
+        return _within(news[:BATCH])
 
     def _is_told(self, status: pb.WorkloadStatus) -> bool:
         told = self._told.get(status.workload_id)
@@ -84,3 +86,14 @@ class StatusBook:
             gone = status.phase == pb.PHASE_STOPPED and workload.id not in alive
             if workload.desired == pb.DESIRED_STATE_DELETED and gone:
                 del self._desired[workload.id], self._told[workload.id]
+
+
+def _within(statuses: list[pb.WorkloadStatus]) -> list[pb.WorkloadStatus]:
+    """The first of these, as many as fit into a report; at least one."""
+    size, found = 0, []
+    for status in statuses:
+        size += status.ByteSize()
+        if found and size > BATCH_BYTES:
+            break
+        found.append(status)
+    return found

@@ -9,6 +9,7 @@ from windlass.kubernetes.names import BadName
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.resources import (
+    DEPLOYMENTS,
     JOBS,
     JOBSETS,
     LOCALQUEUES,
@@ -132,7 +133,7 @@ class ProjectNamespaces:
         for key in self._informers.pods.items:
             if key.startswith(f"{namespace}/"):
                 return f"pod {key.partition('/')[2]}"
-        for resource in (TRAINJOBS, JOBSETS, JOBS):
+        for resource in (TRAINJOBS, JOBSETS, JOBS, DEPLOYMENTS):
             for item in await self._list(resource, namespace):
                 if not _ended(item):
                     return f"{resource.kind} {item['metadata']['name']}"

@@ -40,7 +40,9 @@ class EngineSettings(_Part):
         EngineImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
         description="Image of the container beside the engine.",
     )
-    slots: int = Field(64, ge=0, le=10_000, description="Engines that may run at once.")
+    slots: int = Field(
+        64, ge=0, le=10_000, description="Engines beyond which other clusters are preferred."
+    )
     gpus: int = Field(0, ge=0, le=64, description="GPUs of an engine whose serving asks for none.")
     cpus: float = Field(1, ge=0.001, description="CPUs that an engine asks for.")
     memory_bytes: int = Field(

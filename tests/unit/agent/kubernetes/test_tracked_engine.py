@@ -20,6 +20,7 @@ from windlass_agent.kueue.workload import Condition, Workload
 
 PATIENCE = Patience(setup=10, start=10, schedule=10)
 SERVES = keeper_pb2.EngineState(phase=pb.PHASE_RUNNING)
+LOADS = keeper_pb2.EngineState(phase=pb.PHASE_STARTING, reason="Loading")
 RUNNING, DELETED = pb.DESIRED_STATE_RUNNING, pb.DESIRED_STATE_DELETED
 POD = PodSnapshot(
     key=Key("eng-1", 0), job_id="", rank=0, namespace="team-a", name="p-1", uid="u-1",
@@ -127,11 +128,13 @@ def test_an_engine_that_ends_again_and_again_has_failed(
 ) -> None:
     engine = told(workload())
     once = replace(POD, restarts=1, last_end=last)
-    see(engine, shown(workload(), once))
+    see(engine, shown(workload(), POD), LOADS)
+    see(engine, shown(workload(), once), LOADS)
     assert engine.failure is None
-    see(engine, shown(workload(), replace(once, restarts=2)), SERVES)
-    assert engine.failure is None, "it serves"
-    see(engine, shown(workload(), replace(once, restarts=2)))
+    twice = shown(workload(), replace(once, restarts=2))
+    see(engine, twice, None)
+    assert engine.failure is None, "its keeper has said nothing"
+    see(engine, twice, LOADS)
     status = engine.status()
     assert (status.phase, status.reason) == (pb.PHASE_FAILED, reason)
     assert words in status.message
@@ -142,6 +145,53 @@ def test_an_engine_that_ends_again_and_again_has_failed(
 
 BEYOND = "insufficient quota for memory in flavor {}, request > maximum capacity (3Gi > 2Gi)"
 FULL = "insufficient unused quota for memory in flavor {}, 1Gi more needed"
+
+
+def test_one_that_serves_is_not_judged_by_what_was_long_ago() -> None:
+    last = Container(state="terminated", exit_code=1, message="Error: no file")
+    old = shown(workload(), replace(POD, restarts=5, last_end=last))
+    # The agent has begun anew, and hears the keeper a little later.
+    engine = TrackedEngine(workload())
+    see(engine, old, None)
+    engine.want(workload())
+    see(engine, old, LOADS)
+    assert (engine.failure, engine.due(0)) == (None, Due.NOTHING)
+    see(engine, old, SERVES)
+    assert engine.serves
+    # It ends once more, and a second time only after it has served.
+    for restarts in (6, 7):
+        see(engine, shown(workload(), replace(POD, restarts=restarts, last_end=last)), LOADS)
+        assert engine.failure is None
+        see(engine, shown(workload(), replace(POD, restarts=restarts, last_end=last)), SERVES)
+
+
+def test_weights_that_do_not_come_are_waited_for_a_while() -> None:
+    said = "x could not be downloaded"
+    failed = keeper_pb2.EngineState(phase=pb.PHASE_FAILED, reason="DownloadFailed", message=said)
+    engine = told(workload())
+    see(engine, shown(workload(), POD), failed)
+    assert (engine.status().phase, engine.status().message) == (pb.PHASE_STARTING, said)
+    see(engine, shown(workload(), POD), failed, at=PATIENCE.start)
+    assert (engine.status().phase, engine.due(99)) == (pb.PHASE_FAILED, Due.DELETE)
+
+
+def test_a_call_that_nobody_answered_may_have_made_it() -> None:
+    engine = told(workload())
+    engine.may_exist = True
+    engine.want(workload(generation=2, desired=DELETED))
+    assert not engine.is_gone
+    assert engine.due(0) is Due.DELETE
+
+
+def test_a_delete_is_not_repeated_while_the_cluster_still_shows_it() -> None:
+    engine = told(workload())
+    see(engine, shown(workload(), POD), SERVES)
+    engine.want(workload(generation=2, desired=DELETED))
+    assert engine.due(100) is Due.DELETE
+    engine.deleted_at = 100
+    see(engine, shown(workload(), POD), SERVES)
+    assert engine.due(101) is Due.NOTHING
+    assert engine.due(200) is Due.DELETE
 
 
 @pytest.mark.parametrize(
@@ -267,7 +317,8 @@ class Cluster(RuleBasedStateMachine):
         # A keeper that has failed is believed once more by the agent's next life.
         fails = self.state is not None and self.state.phase == pb.PHASE_FAILED
         wanted = self.engine.failure is None
-        trial = TrackedEngine(self.made, told=True, failure=self.engine.failure)
+        trial = told(self.made)
+        trial.failure = self.engine.failure
         self.engine, trial = trial, self.engine
         for _ in range(12):
             self.work()

@@ -11,6 +11,7 @@ from windlass_agent.executors.kubernetes.observe.diagnosis import (
     Diagnosis,
     failure,
     sentence,
+    starts,
     waits,
 )
 from windlass_agent.executors.kubernetes.observe.snapshot import (
@@ -19,19 +20,26 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     PodSnapshot,
 )
 from windlass_agent.kueue.workload import Workload
-from windlass_agent.machine.program_output import last_error
 from windlass_agent.memory import in_units
 
 # Kueue's words for a resource of a flavor, and for one that no waiting would help.
 _LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
+# Reasons of the runtime for a container that never ran.
+_UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
 # An engine that has ended so often without serving has failed.
 ENDS = 2
+_DOWNLOAD = "DownloadFailed"
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
 _STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
 
 
-def diagnose(snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None) -> Diagnosis:
-    """The diagnosis of an engine that should run; `state` is its keeper's, None without one."""
+def diagnose(
+    snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None, *, ends: int
+) -> Diagnosis:
+    """The diagnosis of an engine that should run; `state` is its keeper's, None without one.
+
+    `ends` counts how often its container has ended since it served last.
+    """
     deployment, pod = snapshot.deployment, snapshot.pod
     if deployment is None:
         return LAUNCHING
@@ -40,13 +48,17 @@ def diagnose(snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None) -> 
     admission = snapshot.admission
     if deployment.queue and (admission is None or not admission.admitted) and not pod.node:
         return _never_held(admission) or failures.queued(admission)
-    if found := _ended(pod, serves=state is not None and state.phase == pb.PHASE_RUNNING):
+    # Without the keeper's word nobody knows that it does not serve.
+    if state is not None and ends >= ENDS and (found := _ended(pod)):
         return found
     view = AttemptSnapshot(pods=(pod,), events=snapshot.events, short=snapshot.short)
     if found := failures.trouble(pod, short=snapshot.short) or refusals.noted(view, [pod]):
         return found
     if state is None:
         return _STARTING
+    if state.reason == _DOWNLOAD:
+        # The store may be back, or URLs renewed, before patience ends.
+        return starts(_DOWNLOAD, state.message)
     return Diagnosis(phase=state.phase, reason=state.reason, message=state.message)
 
 
@@ -62,10 +74,10 @@ def _never_held(admission: Workload | None) -> Diagnosis | None:
     return waits("ExceedsQuota", message, "setup")
 
 
-def _ended(pod: PodSnapshot, *, serves: bool) -> Diagnosis | None:
+def _ended(pod: PodSnapshot) -> Diagnosis | None:
     """Diagnosis of an engine whose container ends again and again."""
     last = pod.last_end
-    if serves or last is None or pod.restarts < ENDS:
+    if last is None:
         return None
     if last.reason == "OOMKilled":
         limit = units(pod.memory_limit)
@@ -79,5 +91,11 @@ def _ended(pod: PodSnapshot, *, serves: bool) -> Diagnosis | None:
 
 
 def _words(last: Container) -> str:
-    error = last_error(last.message)
-    return f"The engine ended with code {last.exit_code}" + (f": {error}" if error else ".")
+    if last.reason in _UNSTARTED:
+        # The runtime's own words: the engine has said nothing yet.
+        return f"The engine's container could not be started: {sentence(last.message)}"
+    # Others' requests are in its log, so nothing of it is in the cluster's objects.
+    return (
+        f"The engine ended with code {last.exit_code}; the operator finds its log with "
+        "kubectl logs --previous."
+    )

@@ -29,6 +29,8 @@ from windlass_agent.retrying import run_forever
 
 # So that a burst of changes is looked at once.
 COALESCE_SECONDS = 0.02
+# A look takes in everything; looking takes at most one part in so many of the time.
+LOOK_SHARE = 5
 # Also when nothing changed: a patience may have ended.
 LOOK_SECONDS = 1.0
 _NOTHING = EngineSnapshot()
@@ -122,13 +124,16 @@ class EnginePodDriver:
         return [one for one in admissions if one is not None and one.waiting is not None]
 
     async def _keep_looking(self) -> None:
+        took = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._looked.wait()
-                await asyncio.sleep(COALESCE_SECONDS)
+                await asyncio.sleep(max(COALESCE_SECONDS, LOOK_SHARE * took))
             self._looked.clear()
+            began = time.monotonic()
             self._look()
+            took = time.monotonic() - began
 
     def _look(self) -> None:
         """Compares what the cluster shows and keepers say with what should be."""
@@ -188,8 +193,12 @@ class EnginePodDriver:
         """Returns False if it is to be tried again."""
         if due is Due.DELETE:
             await self._launcher.delete(engine.workload, engine.snapshot.deployment)
-            engine.made_at = 0.0
+            engine.made_at, engine.may_exist = 0.0, False
+            if engine.snapshot.deployment is not None:
+                engine.deleted_at = time.monotonic()
             return True
+        # Whatever becomes of the call.
+        engine.may_exist = True
         found = await self._launcher.apply(engine.workload)
         if found is None:
             engine.made_at = time.monotonic()

@@ -19,6 +19,8 @@ from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 # A call that is cut for a moment takes no engine out of the routes.
 AWAY_SECONDS = 5.0
 _REQUEST_BYTES = 4096
+# Of a keeper's words.
+_WORD, _SENTENCE, _MOST_ADAPTERS, _MOST_ROUTES = 128, 2000, 256, 32
 _PHASES = frozenset(
     {clusters_pb2.PHASE_STARTING, clusters_pb2.PHASE_RUNNING, clusters_pb2.PHASE_FAILED}
 )
@@ -163,7 +165,15 @@ class KeeperServicer(rpc.KeeperServiceServicer):
 
 
 def _bounded(said: pb.EngineState) -> pb.EngineState:
-    """A keeper's word, of which only phases of its own count."""
+    """A keeper's word, cut to what an engine may have to say: it may be a tenant's by now."""
     if said.phase not in _PHASES:
         said.phase = clusters_pb2.PHASE_STARTING
+    said.reason, said.message = said.reason[:_WORD], said.message[:_SENTENCE]
+    del said.adapters[_MOST_ADAPTERS:]
+    for adapter in said.adapters:
+        adapter.id, adapter.version_id = adapter.id[:_SENTENCE], adapter.version_id[:_WORD]
+        adapter.error = adapter.error[:_SENTENCE]
+    routes = [route[:_WORD] for route in said.capabilities.routes[:_MOST_ROUTES]]
+    del said.capabilities.routes[:]
+    said.capabilities.routes.extend(routes)
     return said

@@ -31,6 +31,9 @@ class EngineLauncher:
             *companions, body = render(EnginePlan.of(workload, self._settings, covered))
         except Unrenderable as error:
             return failure(error.reason, error.message)
+        except ValueError as error:
+            # Of a server that is newer than this agent.
+            return failure("InvalidWorkload", f"The agent does not know its settings: {error}")
         if place.queue and covered is None:
             where = f"LocalQueue {place.queue} in namespace {place.namespace}"
             return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")

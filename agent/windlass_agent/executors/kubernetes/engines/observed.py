@@ -112,16 +112,18 @@ class EngineInformers:
         pods: dict[str, list[PodSnapshot]] = defaultdict(list)
         for pod in self._pods.items.values():
             pods[pod.key.workload].append(pod)
+        admissions = self._attempts.admissions()
+        events = self._attempts.events_of({one.name for some in pods.values() for one in some})
         found = {}
         for workload in deployments.keys() | pods.keys():
             own = sorted(pods.get(workload, ()), key=_standing)
-            admission = self._attempts.admission(own[0].uid) if own else None
+            admission = admissions.get(own[0].uid) if own else None
             place = f"{admission.namespace}/{admission.name}" if admission is not None else ""
             found[workload] = EngineSnapshot(
                 deployment=deployments.get(workload),
                 pods=tuple(own),
                 admission=admission,
-                events=self._attempts.events_of(own[0].namespace, own[0].name) if own else (),
+                events=tuple(events.get((own[0].namespace, own[0].name), ())) if own else (),
                 short=self._capacity.is_short,
                 position=positions.get(place, 0),
             )

@@ -12,6 +12,7 @@ from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.engine import digest
 from windlass_agent.executors.kubernetes.settings import Patience
 
@@ -39,13 +40,19 @@ class TrackedEngine:
     diagnosis: Diagnosis = LAUNCHING
     # Why this generation does not run, once that is certain.
     failure: Diagnosis | None = None
-    # When it was made, until the cluster shows it; 0 otherwise.
+    # When it was made and deleted, until the cluster shows it; 0 otherwise.
     made_at: float = 0.0
+    deleted_at: float = 0.0
+    # Whether a call may have made it that nobody has answered.
+    may_exist: bool = False
     working: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
+    # Pod, and how often its container had ended when it served last.
+    _served: tuple[str, int] = ("", 0)
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
+    _digest: str = ""
 
     @property
     def is_wanted(self) -> bool:
@@ -56,7 +63,11 @@ class TrackedEngine:
     def is_gone(self) -> bool:
         """True if nothing of it is left, and none wants it."""
         deleted = self.told and self.workload.desired == pb.DESIRED_STATE_DELETED
-        return self.snapshot.is_gone and not self.made_at and (deleted or not self.told)
+        return self.snapshot.is_gone and not self._may_come and (deleted or not self.told)
+
+    @property
+    def _may_come(self) -> bool:
+        return self.made_at > 0 or self.may_exist
 
     @property
     def serves(self) -> bool:
@@ -76,6 +87,8 @@ class TrackedEngine:
             self.workload.desired = workload.desired
             self.workload.generation = workload.generation
         self.told = True
+        # Once, since specs are long and this is looked at often.
+        self._digest = digest(self.workload)
         self.nudged.set()
 
     def see(
@@ -89,10 +102,24 @@ class TrackedEngine:
         """Takes what the cluster shows and what the keeper of its pod says."""
         self.snapshot, self.state = snapshot, state
         if snapshot.deployment is not None:
-            self.made_at = 0.0
+            self.made_at, self.may_exist = 0.0, False
+        else:
+            self.deleted_at = 0.0
         ends = snapshot.deployment is not None and snapshot.deployment.deleting
         if self.is_wanted and not ends and not (snapshot.deployment is None and self._trouble[1]):
-            self.find(diagnose(snapshot, state), clock=clock, patience=patience)
+            ends = self._count_ends(snapshot.pod)
+            self.find(diagnose(snapshot, state, ends=ends), clock=clock, patience=patience)
+
+    def _count_ends(self, pod: PodSnapshot | None) -> int:
+        """The ends of its container since it served, or since this life saw the pod first."""
+        if pod is None:
+            return 0
+        uid, known = self._served
+        serves = self.state is not None and self.state.phase == pb.PHASE_RUNNING
+        if uid != pod.uid or serves:
+            known = pod.restarts
+        self._served = pod.uid, known
+        return pod.restarts - known
 
     def find(self, found: Diagnosis, *, clock: float, patience: Patience) -> None:
         """Takes a diagnosis; one that outlasts its patience becomes a failure."""
@@ -111,13 +138,15 @@ class TrackedEngine:
         if not self.told or (deployment is not None and deployment.deleting):
             return Due.NOTHING
         unseen = self.made_at > 0 and clock - self.made_at < UNSEEN_SECONDS
+        if self.deleted_at > 0 and clock - self.deleted_at < UNSEEN_SECONDS:
+            return Due.NOTHING
         if not self.is_wanted:
-            return Due.DELETE if deployment is not None or self.made_at else Due.NOTHING
+            return Due.DELETE if deployment is not None or self._may_come else Due.NOTHING
         if deployment is None:
             waits = unseen or bool(self.snapshot.pods)
             return Due.NOTHING if waits else Due.APPLY
         # Whatever lasts has changed: nothing of the old one stays.
-        return Due.NOTHING if deployment.digest == digest(self.workload) else Due.DELETE
+        return Due.NOTHING if deployment.digest == self._digest else Due.DELETE
 
     def status(self) -> pb.WorkloadStatus:
         """The status for the control plane."""
@@ -125,7 +154,7 @@ class TrackedEngine:
             workload_id=self.workload.id, generation=self.workload.generation
         )
         if self.workload.desired != pb.DESIRED_STATE_RUNNING:
-            left = self.made_at or not self.snapshot.is_gone
+            left = self._may_come or not self.snapshot.is_gone
             status.phase = pb.PHASE_STOPPING if left else pb.PHASE_STOPPED
             return status
         found = self.failure or self.diagnosis

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -89,7 +89,7 @@ class AttemptInformers:
         pods: dict[Key, list[PodSnapshot]] = defaultdict(list)
         for pod in self._pods.items.values():
             pods[pod.key].append(pod)
-        owned = {one.owner: one for one in self._admissions.items.values() if one.owner}
+        owned = self.admissions()
         events = self._events_by_attempt(roots.values())
         short = self._capacity.is_short
         found = {}
@@ -121,11 +121,17 @@ class AttemptInformers:
         found = (one for one in self._admissions.items.values() if one.owner == owner)
         return next(found, None)
 
-    def events_of(self, namespace: str, name: str) -> tuple[KubeEvent, ...]:
-        """Events about one object."""
-        about = (namespace, name)
-        events = self._events.items.values()
-        return tuple(one for one in events if (one.namespace, one.name) == about)
+    def admissions(self) -> dict[str, Workload]:
+        """Kueue's Workloads by the uid of the object that each is of."""
+        return {one.owner: one for one in self._admissions.items.values() if one.owner}
+
+    def events_of(self, names: Container[str]) -> dict[tuple[str, str], list[KubeEvent]]:
+        """Events about objects of these names, by namespace and name."""
+        found: dict[tuple[str, str], list[KubeEvent]] = defaultdict(list)
+        for event in self._events.items.values():
+            if event.name in names:
+                found[event.namespace, event.name].append(event)
+        return found
 
     def _lost(self, pods: Iterable[PodSnapshot]) -> frozenset[str]:
         names = {pod.node for pod in pods if pod.node}

@@ -36,6 +36,10 @@ _TMP_BYTES = 4 * 1024 * MIB
 _KEEPER_MEMORY = 256 * MIB
 # Beyond the drain: the engine's own end.
 _END_SECONDS = 30
+# Of an engine that does not answer: nothing of it is worth waiting for.
+_HUNG_END_SECONDS = 10
+# Folders, and the rest of each file's last block, which count as well.
+_BLOCKS_BYTES = 64 * MIB
 # A day, for weights that come slowly.
 _FETCH_SECONDS = 86_400
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -91,6 +95,11 @@ class EnginePlan:
     def weights_bytes(self) -> int:
         """Size of the files that its model consists of."""
         return sum(file.bytes for file in self.workload.engine.model_files)
+
+    @property
+    def volume_bytes(self) -> int:
+        """Size of the volume that the model and its adapters lie in."""
+        return self.weights_bytes + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
 
     @property
     def memory_bytes(self) -> int:
@@ -155,10 +164,19 @@ def render(plan: EnginePlan) -> list[Object]:
 
 
 def digest(workload: pb.Workload) -> str:
-    """A digest of what a replica keeps from its start to its end."""
-    kept = pb.Workload(placement=workload.placement, engine=workload.engine)
-    kept.engine.ClearField("adapters")
-    kept.engine.ClearField("model_files")
+    """A digest of what a replica keeps from its start to its end.
+
+    Other settings, such as the queue, apply to new pods alone: the planner starts those beside
+    the old ones where what is in here changes.
+    """
+    spec = workload.engine
+    kept = pb.EngineWorkload(
+        engine=spec.engine,
+        model=spec.model,
+        model_version_id=spec.model_version_id,
+        arguments=spec.arguments,
+        gpus=spec.gpus,
+    )
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 
 
@@ -182,13 +200,12 @@ def _template(plan: EnginePlan) -> Object:
     authority = parts.require_authority(settings)
     engines = settings.engines
     shm = min(engines.shm_bytes, plan.memory_bytes // 2)
-    weights = plan.weights_bytes + engines.adapter_bytes
     spec = parts.pod_spec(settings, plan.accelerator, plan.name) | {
         "terminationGracePeriodSeconds": engines.drain + _END_SECONDS,
         "initContainers": [_keeper(plan)],
         "containers": [_engine(plan)],
         "volumes": [
-            {"name": "weights", "emptyDir": {"sizeLimit": str(weights)}},
+            {"name": "weights", "emptyDir": {"sizeLimit": str(plan.volume_bytes)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": str(_TMP_BYTES)}},
             {"name": "keeper", "emptyDir": {"medium": "Memory", "sizeLimit": str(16 * MIB)}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
@@ -213,8 +230,7 @@ def _engine(plan: EnginePlan) -> Object:
     environment = parts.variables(plan.accelerator) | _OFFLINE | plan.kind.environment(spec)
     both = {"memory": str(plan.memory_bytes)}
     if plan.covered is None or "ephemeral-storage" in plan.covered:
-        disk = plan.weights_bytes + engines.adapter_bytes + _TMP_BYTES
-        both["ephemeral-storage"] = str(disk)
+        both["ephemeral-storage"] = str(plan.volume_bytes + _TMP_BYTES)
     claims, counted = parts.devices(plan.accelerator, plan.gpus)
     both |= counted
     requests = {"cpu": text_of("cpu", round(1000 * engines.cpus))}
@@ -222,7 +238,8 @@ def _engine(plan: EnginePlan) -> Object:
         "command": plan.kind.command(spec),
         "workingDir": str(_TMP),
         "resources": claims | {"requests": requests | both, "limits": both},
-        "livenessProbe": _probe(ALIVE, every=10, failures=3),
+        "livenessProbe": _probe(ALIVE, every=10, failures=3)
+        | {"terminationGracePeriodSeconds": _HUNG_END_SECONDS},
         # Every end of the pod waits for its open requests, whoever ends it.
         "lifecycle": {"preStop": {"httpGet": {"path": DRAINED, "port": HEALTH_PORT}}},
         "volumeMounts": [
@@ -247,6 +264,7 @@ def _keeper(plan: EnginePlan) -> Object:
             "--engine", plan.kind.name,
             "--endpoint", ENDPOINT,
             "--weights", str(WEIGHTS),
+            "--adapter-bytes", str(settings.engines.adapter_bytes),
             "--scratch", f"{_TMP}/keeper",
             "--port", str(DOOR_PORT),
             "--health-port", str(HEALTH_PORT),
@@ -270,7 +288,8 @@ def _container(plan: EnginePlan, name: str, image: str, environment: dict[str, s
         "image": image,
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "securityContext": dict(parts.CONTAINER_SECURITY),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        # Else the end of a log that others' requests are in, in a status that members may read.
+        "terminationMessagePolicy": "File",
     }
     if plan.settings.image_pull_policy:
         made["imagePullPolicy"] = plan.settings.image_pull_policy

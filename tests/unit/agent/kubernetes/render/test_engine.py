@@ -142,9 +142,11 @@ def test_the_digest_changes_with_what_lasts_and_with_nothing_else() -> None:
     assert digest(base) == digest(newer)
     others = [
         workload(arguments=pb.EngineArguments(context_length=8)), workload(gpus=2),
-        workload(queue="other"), workload(model_version_id="mv-2"),
+        workload(model_version_id="mv-2"),
     ]  # fmt: skip
-    assert len({digest(one) for one in (base, *others)}) == 5
+    assert len({digest(one) for one in (base, *others)}) == 4
+    # The operator's settings apply to new pods alone.
+    assert digest(workload(queue="other", max_adapters=9)) == digest(base)
 
 
 @given(st.text(min_size=1, max_size=200))
