@@ -16,9 +16,9 @@ from tests.cluster.stages.release import installed
 from tests.cluster.stages.settling import settled
 from tests.support.waiting import wait_until
 
-from windlass.kubernetes.labels import GUEST, JOB_KIND, KIND, MANAGED_BY
+from windlass.kubernetes.labels import ENGINE_KIND, GUEST, JOB_KIND, KIND, MANAGED_BY
 
-JOB, FEDERATED, ENGINE = (MANAGED_BY | {KIND: kind} for kind in (JOB_KIND, GUEST, "engine"))
+JOB, FEDERATED, ENGINE = (MANAGED_BY | {KIND: kind} for kind in (JOB_KIND, GUEST, ENGINE_KIND))
 PLAIN: dict[str, str] = {}
 PORT, RUNNERS = 7000, 8443
 
@@ -152,6 +152,10 @@ def walled(
             (federated, mate.address, open_),
             (federated, east.host, store),
             (federated, stranger.address, excluded),
+            # An engine's door is its agent's alone.
+            (agent, engine.address, RUNNERS),
+            (engine, agent.address, RUNNERS),
+            (engine, east.host, store),
             # By what stays open it shows that the ways below are there.
             (stranger, bystander.address, open_),
             (bystander, agent.address, open_),
@@ -173,13 +177,18 @@ def walled(
             (federated, stranger.address, open_),
             (federated, agent.address, RUNNERS),
             (first, federated.address, open_),
-            (engine, agent.address, RUNNERS),
-            (engine, east.host, store),
+            (agent, engine.address, open_),
+            (first, engine.address, RUNNERS),
+            (federated, engine.address, RUNNERS),
+            (theirs, engine.address, RUNNERS),
+            (stranger, engine.address, RUNNERS),
+            (engine, federated.address, open_),
+            (engine, stranger.address, open_),
         ],
     )
     assert first.finds("kubernetes.default.svc.cluster.local")
     assert federated.finds("kubernetes.default.svc.cluster.local")
-    assert not engine.finds("kubernetes.default.svc.cluster.local")
+    assert engine.finds("kubernetes.default.svc.cluster.local")
 
 
 def test_runners_alone_reach_the_agent(east: TestCluster) -> None:
