@@ -118,7 +118,11 @@ class World:
 
     @contextlib.contextmanager
     def agent_process(
-        self, variables: Mapping[str, str] | None = None, *, spares: int = 0
+        self,
+        variables: Mapping[str, str] | None = None,
+        *,
+        spares: int = 0,
+        cold: bool = False,
     ) -> Iterator[Callable[[], warm.Process]]:
         """Starts agents as processes; kills the last one at the end."""
         started: list[warm.Process] = []
@@ -139,7 +143,11 @@ class World:
             places = map(str, (self.address, credential, self.data, self.stage, spares))
             with (self.stage / "agent.log").open("ab") as output:
                 process = warm.start(
-                    staged_process.__file__, *places, environment=environment, log=output
+                    staged_process.__file__,
+                    *places,
+                    environment=environment,
+                    log=output,
+                    cold=cold,
                 )
             started.append(process)
             return process
