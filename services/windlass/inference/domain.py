@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.serving_schedules import ScheduleWindow, scheduled
 
 RUNNING = "running"
 DELETED = "deleted"
@@ -93,6 +94,8 @@ class Serving:
     # each should have, 0 for the usual number.
     max_replicas: int = 0
     target_requests: int = 0
+    # Windows of time with more engines than the least.
+    schedule: tuple[ScheduleWindow, ...] = ()
     # Why fewer engines run.
     error: str = ""
 
@@ -100,6 +103,15 @@ class Serving:
     def scales(self) -> bool:
         """True if load decides how many engines run."""
         return self.max_replicas > max(1, self.min_replicas)
+
+    def least(self, now: float) -> int:
+        """The engines that run at a time, in Unix seconds, whether or not somebody asks."""
+        return max(self.min_replicas, scheduled(self.schedule, now))
+
+    @property
+    def peak(self) -> int:
+        """The engines that run at most whether or not somebody asks."""
+        return max(self.min_replicas, *(one.replicas for one in self.schedule), 0)
 
 
 @dataclass(frozen=True, slots=True)

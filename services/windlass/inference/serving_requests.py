@@ -26,6 +26,14 @@ from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
 from windlass.inference.serving_store import ServingStore
 from windlass.inference.store import InferenceStore
+from windlass.serving_schedules import (
+    MAX_WINDOWS,
+    ScheduleWindow,
+    to_messages,
+)
+from windlass.serving_schedules import (
+    from_messages as windows_of,
+)
 
 
 class ServingRequests:
@@ -72,6 +80,7 @@ class ServingRequests:
             gpus=request.gpus,
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
+            schedule=_schedule(request),
         )
         await self._servings.put(serving, self._require_room)
         self._wake.touch("inference")
@@ -132,11 +141,9 @@ class ServingRequests:
                 param="min_replicas",
             )
         beside = [
-            one
-            for one in others
-            if one.min_replicas and one.engine_version_id == serving.engine_version_id
+            one for one in others if one.peak and one.engine_version_id == serving.engine_version_id
         ]
-        if serving.min_replicas and len(beside) >= self._policy.max_adapters:
+        if serving.peak and len(beside) >= self._policy.max_adapters:
             raise InvalidArgument(
                 f"At most {self._policy.max_adapters} models of one base can be kept running "
                 "(inference.max_adapters).",
@@ -164,6 +171,24 @@ def _require_bounds(request: pb.PutServingRequest) -> None:
         )
 
 
+def _schedule(request: pb.PutServingRequest) -> tuple[ScheduleWindow, ...]:
+    """The windows of a request; raises InvalidArgument for what is no time or no zone."""
+    if len(request.schedule) > MAX_WINDOWS:
+        raise InvalidArgument(f"A schedule has at most {MAX_WINDOWS} windows.", param="schedule")
+    windows: list[ScheduleWindow] = []
+    for number, message in enumerate(request.schedule):
+        try:
+            windows += windows_of([message])
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = f"schedule.{number}.{first['loc'][0]}"
+            raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
+        if request.max_replicas and windows[-1].replicas > request.max_replicas:
+            name = f"schedule.{number}.replicas"
+            raise InvalidArgument(f"{name} must be at most max_replicas.", param=name)
+    return tuple(windows)
+
+
 def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
     """The arguments of a request; raises InvalidArgument for what the engine does not take."""
     try:
@@ -186,7 +211,7 @@ def _require_plain(
 ) -> None:
     """Raises InvalidArgument where an adapter is told how the engines of its base run."""
     default = pb.PutServingRequest()
-    for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests"):
+    for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests", "schedule"):
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
                 f"{model.id} is an adapter of {base.id}, whose engines answer for it; set {name} "
@@ -241,7 +266,7 @@ def _kept(servings: Sequence[Serving]) -> int:
     replicas = Counter[str]()
     for one in servings:
         version = one.engine_version_id
-        replicas[version] = max(replicas[version], one.min_replicas)
+        replicas[version] = max(replicas[version], one.peak)
     return replicas.total()
 
 
@@ -251,7 +276,9 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
     hindrances = [hindrance(name, one, view) for one in engines] if name else []
     ready = hindrances.count(None)
     message = ""
-    wanted = max(serving.min_replicas, len(engines)) if serving.scales else serving.min_replicas
+    wanted = serving.least(rows.now)
+    if serving.scales:
+        wanted = max(wanted, len(engines))
     if ready < wanted:
         unready = [one for one in hindrances if one is not None]
         error, waits_for = unready[0] if unready else (serving.error, "")
@@ -271,4 +298,5 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         replicas=wanted,
+        schedule=to_messages(serving.schedule),
     )

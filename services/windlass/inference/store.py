@@ -22,6 +22,7 @@ from windlass.inference.domain import (
 )
 from windlass.inference.loads import CLOCK
 from windlass.inference.planning import EngineChanges
+from windlass.serving_schedules import ScheduleWindow
 
 LEASE_SECONDS = 30.0
 _SCHEDULER = "engines"
@@ -83,6 +84,7 @@ servings = sa.Table(
     sa.Column("error", sa.Text, nullable=False, server_default=""),
     sa.Column("max_replicas", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_requests", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("schedule", JSONB, nullable=False, server_default="[]"),
 )
 # One row: who plans now.
 schedulers = sa.Table(
@@ -106,7 +108,8 @@ def _values(engine: Engine) -> dict[str, Any]:
 
 def to_serving(row: sa.RowMapping) -> Serving:
     """The serving of a row."""
-    return Serving(**{**row, "arguments": stored(row["arguments"])})
+    windows = tuple(ScheduleWindow(**window) for window in row["schedule"])
+    return Serving(**{**row, "arguments": stored(row["arguments"]), "schedule": windows})
 
 
 def _same(serving: Serving) -> tuple[sa.ColumnElement[bool], ...]:

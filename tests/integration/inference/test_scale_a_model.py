@@ -34,7 +34,7 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
     shell = Shell(server, tmp_path)
     environment = shell.environment | shell.owner
     environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
-    shown = pages.run(pages.script(PAGE), environment, tmp_path)
+    shown = pages.run(pages.script(PAGE, until="By the clock"), environment, tmp_path)
     assert "0/0 of 3" in shown
     assert not engines(server)
     client = server.openai(max_retries=0)
@@ -65,3 +65,26 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
     wait_until(lambda: not engines(server), seconds=90)
     answer = client.completions.create(model="my-base", prompt="the quick", max_tokens=2)
     assert answer.usage.completion_tokens == 2
+
+
+def test_a_schedule_is_set_and_taken_back(server: Windlass, tmp_path: Path) -> None:
+    shell = Shell(server, tmp_path)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    command = "windlass models activate my-base --replicas 0 --max-replicas 3"
+    pages.run(command, environment, tmp_path)
+    pages.run(pages.script(PAGE, after="By the clock"), environment, tmp_path)
+    window = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5"}
+    window |= {"timezone": "Europe/Berlin", "replicas": 2}
+    assert state(server)["schedule"] == [window]
+    assert state(server)["max_replicas"] == 3, "what is not named stays"
+    # Other settings keep the windows, and an empty text takes them back.
+    pages.run("windlass models activate my-base --target 5", environment, tmp_path)
+    assert state(server)["schedule"] == [window]
+    pages.run("windlass models activate my-base --schedule ''", environment, tmp_path)
+    assert state(server)["schedule"] == []
+    for wrong in ("0 8 * * *;0 9 * * *;UTC", "0 8 * * *;0 9 * * *;UTC;many"):
+        command = f"! windlass models activate my-base --schedule '{wrong}' 2>&1"
+        assert "is no START;END;ZONE;N" in pages.run(command, environment, tmp_path)
+    command = "! windlass models activate my-base --schedule '0 8 * * *;0 9 * * *;Nowhere;1' 2>&1"
+    assert "schedule.0.timezone" in pages.run(command, environment, tmp_path)

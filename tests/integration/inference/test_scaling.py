@@ -82,6 +82,68 @@ async def test_load_of_what_is_not_to_scale_changes_nothing(served: Served) -> N
     await stays(lambda: len(east.engines("tiny")) == 1)
 
 
+# It began a minute ago at most and ends on a 29 February, and the other way around.
+OPEN = pb.ScheduleWindow(start="* * * * *", end="0 0 29 2 *", replicas=2)
+CLOSED = pb.ScheduleWindow(start="0 0 29 2 *", end="* * * * *", timezone="Asia/Tokyo", replicas=4)
+
+
+async def test_a_window_of_time_keeps_engines_that_nobody_asks_for(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(platform, "tiny", min_replicas=0, schedule=[CLOSED])
+    assert (made.replicas, list(made.schedule)) == (0, [CLOSED])
+    await stays(lambda: not east.engines("tiny"))
+    made = await put(platform, "tiny", min_replicas=0, schedule=[CLOSED, OPEN])
+    assert made.replicas == 2
+    await until(lambda: len(east.engines("tiny")) == 2)
+    await put(platform, "tiny", min_replicas=1, schedule=[CLOSED])
+    await until(lambda: len(east.engines("tiny")) == 1)
+
+
+async def test_a_window_raises_the_least_of_what_load_decides(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    await put(platform, "tiny", max_replicas=3, target_requests=1, schedule=[OPEN])
+    await until(lambda: len(east.engines("tiny")) == 2)
+    await report(platform, "gw-1", **{model.version_id: 3})
+    await until(lambda: len(east.engines("tiny")) == 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"start": "sometimes"}, "schedule.1.start"),
+        ({"start": "0 0 30 2 *"}, "schedule.1.start"),
+        ({"end": "61 * * * *"}, "schedule.1.end"),
+        ({"timezone": "../../etc/passwd"}, "schedule.1.timezone"),
+        ({"timezone": "Mars/Olympus"}, "schedule.1.timezone"),
+        ({"replicas": 0}, "schedule.1.replicas"),
+        ({"replicas": 4}, "schedule.1.replicas"),
+    ],
+)
+async def test_windows_that_cannot_be_are_refused(
+    served: Served, fields: dict[str, Any], param: str
+) -> None:
+    platform, _ = served
+    await platform.import_model("tiny", FILES, **platform.tenant())
+    window = pb.ScheduleWindow(start="0 8 * * *", end="0 9 * * *", replicas=1)
+    wrong = pb.ScheduleWindow(**{"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1, **fields})
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(platform, "tiny", max_replicas=3, schedule=[window, wrong])
+    error = from_rpc(caught.value)
+    assert (error.param, param in error.message) == (param, True)
+
+
+async def test_a_schedule_has_bounds(served: Served) -> None:
+    platform, _ = served
+    await platform.import_model("tiny", FILES, **platform.tenant())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put(platform, "tiny", schedule=[OPEN] * 17)
+    assert from_rpc(caught.value).param == "schedule"
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -53,6 +53,14 @@ def activate(
             help="Open requests that each engine should have; 0: eight. Default: 0.",
         ),
     ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'START;END;ZONE;N'",
+            help="At least N engines from one time of cron to another, such as '0 8 * * 1-5;0 18 "
+            "* * 1-5;Europe/Berlin;3'. May be repeated; all anew; '' for none.",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName | None, typer.Option(help="Kind of engine. Default: the server's.")
     ] = None,
@@ -81,6 +89,8 @@ def activate(
     body = _present(call, model) | {
         name: value for name, value in given.items() if value is not None
     }
+    if schedule is not None:
+        body["schedule"] = [_window(text) for text in schedule if text]
     if arguments:
         body["arguments"] = _changed(body.get("arguments", {}), arguments)
     made = call.client.put(at(PATH, model), body)
@@ -110,9 +120,21 @@ def _present(call: Call, model: str) -> dict[str, Any]:
             raise
         return {"min_replicas": 1}
     arguments = {name: value for name, value in found["arguments"].items() if value is not None}
-    kept = ("min_replicas", "max_replicas", "target_requests", "gpus")
+    kept = ("min_replicas", "max_replicas", "target_requests", "schedule", "gpus")
     body = {"arguments": arguments} | {name: found[name] for name in kept if name in found}
     return body | ({"engine": found["engine"]} if found["engine"] else {})
+
+
+def _window(text: str) -> dict[str, Any]:
+    """The window of `START;END;ZONE;N`; raises BadParameter."""
+    parts = [part.strip() for part in text.split(";")]
+    if len(parts) != 4 or not parts[3].isdecimal():
+        raise typer.BadParameter(
+            f"{text!r} is no START;END;ZONE;N, such as '0 8 * * 1-5;0 18 * * 1-5;UTC;3'.",
+            param_hint="--schedule",
+        )
+    start, end, zone, replicas = parts
+    return {"start": start, "end": end, "timezone": zone or "UTC", "replicas": int(replicas)}
 
 
 def _changed(arguments: dict[str, Any], texts: list[str]) -> dict[str, Any]:

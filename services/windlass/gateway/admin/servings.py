@@ -13,6 +13,7 @@ from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.serving_schedules import MAX_WINDOWS, ScheduleWindow, to_messages
 
 
 class PutServing(Body):
@@ -42,6 +43,10 @@ class PutServing(Body):
             description="Open requests that each engine should have; 0: eight.",
         ),
     ] = 0
+    schedule: Annotated[
+        list[ScheduleWindow],
+        Field(max_length=MAX_WINDOWS, description="Windows of time with more engines."),
+    ] = []
     engine: Annotated[
         EngineName | None,
         Field(description="Kind of engine; the installation's if it is not set."),
@@ -85,6 +90,7 @@ def servings_router(app: App) -> APIRouter:
             gpus=body.gpus,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
+            schedule=to_messages(body.schedule),
         )
         return _render(await inference.PutServing(request))
 

@@ -85,12 +85,13 @@ class Round:
         """Takes a serving for a wish of this moment."""
         version = serving.engine_version_id
         if version in self.names and serving.version_id in self.names:
-            if not serving.min_replicas:
+            least = serving.least(self.now)
+            if not least:
                 return
             since, error = serving.updated_at, serving.error
             want = WantedVersion(serving.version_id, version, self.now, since, error, serving)
             self.wants[version].append(want)
-            self._pinned[version] = max(self._pinned[version], serving.min_replicas)
+            self._pinned[version] = max(self._pinned[version], least)
         elif self.now - serving.updated_at > UNKNOWN_SECONDS:
             self.changes.ended.append(serving)
 
@@ -100,7 +101,7 @@ class Round:
 
     def _scale(self, serving: Serving, load: int, scalers: Scalers) -> int:
         bounds = ScaleBounds(
-            least=max(1, serving.min_replicas),
+            least=max(1, serving.least(self.now)),
             most=serving.max_replicas,
             target=serving.target_requests or TARGET_REQUESTS,
         )

@@ -7,6 +7,7 @@ Create Date: 2026-11-25 21:17:36.223438
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "202611252117"
 down_revision = "202611251330"
@@ -29,9 +30,17 @@ def upgrade() -> None:
     for name in _COLUMNS:
         column = sa.Column(name, sa.Integer(), server_default="0", nullable=False)
         op.add_column("inference_servings", column)
+    schedule = sa.Column(
+        "schedule",
+        postgresql.JSONB(astext_type=sa.Text()),
+        server_default="[]",
+        nullable=False,
+    )
+    op.add_column("inference_servings", schedule)
 
 
 def downgrade() -> None:
+    op.drop_column("inference_servings", "schedule")
     for name in _COLUMNS:
         op.drop_column("inference_servings", name)
     op.drop_index(op.f("ix_inference_loads_at"), table_name="inference_loads")

@@ -114,6 +114,7 @@ class Serving(google.protobuf.message.Message):
     MAX_REPLICAS_FIELD_NUMBER: builtins.int
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     REPLICAS_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -131,9 +132,11 @@ class Serving(google.protobuf.message.Message):
     target_requests: builtins.int
     """Open requests that each engine should have; 0: the usual number."""
     replicas: builtins.int
-    """Those that should run now, by load."""
+    """Those that should run now, by load and schedule."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
+    @property
+    def schedule(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScheduleWindow]: ...
     def __init__(
         self,
         *,
@@ -148,11 +151,39 @@ class Serving(google.protobuf.message.Message):
         max_replicas: builtins.int = ...,
         target_requests: builtins.int = ...,
         replicas: builtins.int = ...,
+        schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
+
+@typing.final
+class ScheduleWindow(google.protobuf.message.Message):
+    """From each `start` until the next `end`, times of cron in a time zone, at least so many replicas."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    START_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    TIMEZONE_FIELD_NUMBER: builtins.int
+    REPLICAS_FIELD_NUMBER: builtins.int
+    start: builtins.str
+    end: builtins.str
+    timezone: builtins.str
+    """Empty: UTC."""
+    replicas: builtins.int
+    def __init__(
+        self,
+        *,
+        start: builtins.str = ...,
+        end: builtins.str = ...,
+        timezone: builtins.str = ...,
+        replicas: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end", b"end", "replicas", b"replicas", "start", b"start", "timezone", b"timezone"]) -> None: ...
+
+Global___ScheduleWindow: typing_extensions.TypeAlias = ScheduleWindow
 
 @typing.final
 class PutServingRequest(google.protobuf.message.Message):
@@ -165,6 +196,7 @@ class PutServingRequest(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     MAX_REPLICAS_FIELD_NUMBER: builtins.int
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -173,6 +205,8 @@ class PutServingRequest(google.protobuf.message.Message):
     target_requests: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
+    @property
+    def schedule(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScheduleWindow]: ...
     def __init__(
         self,
         *,
@@ -183,9 +217,10 @@ class PutServingRequest(google.protobuf.message.Message):
         gpus: builtins.int = ...,
         max_replicas: builtins.int = ...,
         target_requests: builtins.int = ...,
+        schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "target_requests", b"target_requests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_requests", b"target_requests"]) -> None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
