@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -74,13 +74,27 @@ class ModelCache:
             os.utime(target)
         return target
 
+    def versions(self) -> frozenset[str]:
+        """The versions that are on disk now."""
+        names = (path.name for path in self._folder.iterdir())
+        return frozenset(name for name in names if not name.endswith(".part"))
+
     async def prune(self) -> None:
         """Removes versions that nothing has used for a day, and what a crash left."""
-        for path in self._folder.iterdir():
-            name = path.name.removesuffix(".part")
-            old = time.time() - path.stat().st_mtime > _UNUSED_SECONDS
-            if old and not self._users[name] and not self._locks[name].locked():
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        for path in tuple(self._folder.iterdir()):
+            if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+                await self._remove(path)
+
+    async def keep_only(self, versions: Collection[str]) -> None:
+        """Removes all other versions that nothing uses; for a cache that one engine alone has."""
+        for path in tuple(self._folder.iterdir()):
+            if path.name not in versions:
+                await self._remove(path)
+
+    async def _remove(self, path: Path) -> None:
+        name = path.name.removesuffix(".part")
+        if not self._users[name] and not self._locks[name].locked():
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
     async def _download(self, target: Path, files: list[models_pb2.FileUrl]) -> None:
         draft = target.with_name(f"{target.name}.part")

@@ -8,6 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.backoff import doubled
 from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.port import EngineControl, EngineError
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.machine.program_output import last_error
@@ -17,20 +18,34 @@ RETRY_SECONDS = 5.0
 MAX_RETRY_SECONDS = 120.0
 # The engine may drop an adapter on its own.
 RESYNC_SECONDS = 30.0
+# A request that vLLM holds back may need an unloaded adapter's files once more, and vLLM ends
+# without them.
+LINGER_SECONDS = 60.0
 
 
 class AdapterSet:
     """Desired and loaded adapters, and the errors of those that failed to load."""
 
-    def __init__(self, models: ModelCache, shelf: Shelf, changed: Callable[[], None]):
+    def __init__(
+        self,
+        models: ModelCache,
+        shelf: Shelf,
+        changed: Callable[[], None],
+        *,
+        disk: AdapterDisk | None = None,
+    ):
+        """`disk` bounds what lies in `models` and the shelf; None where others use `models`."""
         self._models = models
         self._shelf = shelf
         self._changed = changed
+        self._disk = disk
         self._wanted: dict[str, pb.AdapterSpec] = {}
         # Versions by id; an empty version is one that an earlier agent loaded.
         self._loaded: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._failures = 0
+        # Versions on the shelf that are not needed any more, and since when.
+        self._left: dict[str, float] = {}
         self._news = asyncio.Event()
 
     def want(self, adapters: Iterable[pb.AdapterSpec]) -> None:
@@ -76,6 +91,8 @@ class AdapterSet:
         try:
             await self._resync(control)
             await self._unload(control)
+            # Not before: vLLM reads an adapter again for as long as it lists it.
+            await self._clear()
             await self._load(control)
         except EngineError as error:
             # Not about one adapter: the engine does not answer.
@@ -99,6 +116,16 @@ class AdapterSet:
                 self._changed()
                 await control.unload_adapter(identifier)
 
+    async def _clear(self) -> None:
+        """Takes off the shelf what was unloaded a while ago."""
+        needed = {*self._loaded.values(), *(one.version_id for one in self._wanted.values())}
+        now = asyncio.get_running_loop().time()
+        left = self._shelf.versions() - needed
+        self._left = {version: self._left.get(version, now) for version in left}
+        for version, since in self._left.items():
+            if now - since >= LINGER_SECONDS:
+                await asyncio.to_thread(self._shelf.drop, version)
+
     async def _load(self, control: EngineControl) -> None:
         for adapter in tuple(self._wanted.values()):
             if self._news.is_set():
@@ -107,6 +134,8 @@ class AdapterSet:
             if self._loaded.get(adapter.id) == adapter.version_id:
                 continue
             try:
+                if self._disk is not None:
+                    await self._disk.make_room(adapter, self._wanted.values())
                 path = await self._models.fetch(adapter.version_id, adapter.files)
                 shown = await asyncio.to_thread(self._shelf.put, path)
                 await control.load_adapter(adapter.id, shown)

@@ -25,3 +25,20 @@ class Shelf:
             self.confinement.show(draft)
             draft.rename(shown)
         return shown
+
+    def versions(self) -> frozenset[str]:
+        """The folders that it shows now."""
+        try:
+            return frozenset(path.name for path in self.folder.iterdir())
+        except OSError:
+            # The first adapter makes it.
+            return frozenset()
+
+    def size(self, version_id: str) -> int:
+        """Bytes of a folder that it shows, whether the cache has them still or not."""
+        files = (self.folder / version_id).rglob("*")
+        return sum(path.stat().st_size for path in files if path.is_file())
+
+    def drop(self, version_id: str) -> None:
+        """Removes a folder's links; the cache's own stay."""
+        shutil.rmtree(self.folder / version_id, ignore_errors=True)
