@@ -35,9 +35,7 @@ async def _keep(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    # It is steered alone: its own container starts it.
-    kind = engine_in_pod(options.engine, Path(sys.executable))
-    keeper = EngineKeeper(kind, endpoint=options.endpoint, weights=options.weights)
+    keeper = _keeper(options)
     door = Door(keeper, options.endpoint)
     identity = DoorIdentity(options.scratch, options.agent_ca)
     link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
@@ -58,12 +56,34 @@ async def _keep(options: argparse.Namespace) -> None:
                 group.create_task(link.run(identity.request, keeper, hear)),
                 group.create_task(keeper.run()),
             ]
-            await certified.wait()
-            await _listen(stack, door.app(), options.port, tls=identity)
-            _log.info("door_open", port=options.port)
+            await _first(certified, stopped)
+            if certified.is_set():
+                await _listen(stack, door.app(), options.port, tls=identity)
+                _log.info("door_open", port=options.port)
             await stopped.wait()
             for task in tasks:
                 task.cancel()
+
+
+def _keeper(options: argparse.Namespace) -> EngineKeeper:
+    # It is steered alone: its own container starts it.
+    kind = engine_in_pod(options.engine, Path(sys.executable))
+    return EngineKeeper(
+        kind,
+        endpoint=options.endpoint,
+        weights=options.weights,
+        adapter_bytes=options.adapter_bytes,
+    )
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Returns once one of them is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
 
 
 async def _listen(
@@ -88,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine", required=True, choices=NAMES)
     parser.add_argument("--endpoint", required=True, help="where the engine listens in the pod")
     parser.add_argument("--weights", required=True, type=Path, help="folder that both see")
+    parser.add_argument("--adapter-bytes", required=True, type=int, help="of that folder at most")
     parser.add_argument("--scratch", required=True, type=Path, help="folder that none else sees")
     parser.add_argument("--port", required=True, type=int, help="of the door")
     parser.add_argument("--health-port", required=True, type=int)

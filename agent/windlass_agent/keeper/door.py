@@ -1,6 +1,7 @@
 """The only way into the pod: what the gateway may ask of an engine, and nothing that steers it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
@@ -33,7 +34,8 @@ class Door:
         self._keeper = keeper
         self._address = parse_endpoint(endpoint)
         self._session: aiohttp.ClientSession | None = None
-        self._open = 0
+        self._open: set[asyncio.Timeout] = set()
+        keeper.when_silent(self._cut)
 
     def app(self) -> web.Application:
         """The application behind TLS."""
@@ -44,16 +46,18 @@ class Door:
         return app
 
     async def drained(self) -> None:
-        """Returns once no request has been open for a moment."""
+        """Returns once no request has been open for a moment, or none will be answered."""
         clock = asyncio.get_running_loop().time
         quiet_since = clock()
-        while clock() - quiet_since < QUIET_SECONDS:
+        while not self._keeper.unanswered and clock() - quiet_since < QUIET_SECONDS:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._open:
                 quiet_since = clock()
 
     async def _connected(self, _: web.Application) -> AsyncIterator[None]:
-        connector = aiohttp.TCPConnector(limit=0)
+        # The engine closes idle connections when it likes (vLLM after 5 s), and a POST that meets
+        # its end is not sent again.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         async with aiohttp.ClientSession(
             self._address.base_url, connector=connector, timeout=timeout, auto_decompress=False
@@ -66,17 +70,32 @@ class Door:
             raise _away()
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         headers["content-length"] = str(_length(request))
-        self._open += 1
         try:
             # Passed on as it comes: what others send at once would fill the keeper's memory.
-            async with self._session.post(
-                request.path, data=request.content, headers=headers
-            ) as answer:
+            async with (
+                self._counted(),
+                self._session.post(request.path, data=request.content, headers=headers) as answer,
+            ):
                 return await _returned(request, answer)
-        except aiohttp.ClientConnectionError as error:
+        except (aiohttp.ClientConnectionError, TimeoutError) as error:
             raise _away() from error
-        finally:
-            self._open -= 1
+
+    @contextlib.asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        """Counts the block as an open request; raises TimeoutError when it is cut."""
+        async with asyncio.timeout(None) as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+
+    def _cut(self) -> None:
+        """Ends all open requests, which nothing will answer."""
+        now = asyncio.get_running_loop().time()
+        cut, self._open = self._open, set()
+        for scope in cut:
+            scope.reschedule(now)
 
 
 async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
@@ -88,10 +107,17 @@ async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web
         async for chunk in answer.content.iter_any():
             await response.write(chunk)
     except (aiohttp.ClientError, ConnectionResetError):
-        # Cut, so that whoever reads does not take it for whole.
-        if request.transport is not None:
-            request.transport.abort()
+        _abort(request)
+    except asyncio.CancelledError:
+        _abort(request)
+        raise
     return response
+
+
+def _abort(request: web.Request) -> None:
+    """Cuts the connection, so that whoever reads does not take the answer for whole."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _length(request: web.Request) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,9 +12,15 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
-from windlass_agent.engines.port import EngineControl, EngineError, EngineKind
+from windlass_agent.engines.port import (
+    EngineCapabilities,
+    EngineControl,
+    EngineError,
+    EngineKind,
+)
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.folders import private_folder
 from windlass_agent.machine.program_output import one_line
@@ -23,31 +30,37 @@ LOOK_SECONDS = 0.3
 # Without an answer for so long, the engine's container is to be started anew.
 UNANSWERED_SECONDS = 120.0
 PROBE_SECONDS = 10.0
-PRUNE_SECONDS = 3600.0
+# From the weights to the first answer; vLLM compiles long.
+START_SECONDS = 1800.0
+_CONNECT_SECONDS = 5.0
 MESSAGE_LENGTH = 2000
 
 
 class EngineKeeper:
     """Brings files to the engine, waits until it answers, and keeps its adapters.
 
-    `endpoint` is where it listens within the pod. `changed` is set when `state` may differ.
+    `endpoint` is where it listens within the pod; adapters take `adapter_bytes` of the disk at
+    most. `changed` is set when `state` may differ.
     """
 
-    def __init__(self, kind: EngineKind, *, endpoint: str, weights: Path):
+    def __init__(self, kind: EngineKind, *, endpoint: str, weights: Path, adapter_bytes: int):
         self._kind = kind
         self._endpoint = endpoint
         self.changed = asyncio.Event()
         # A folder of the pod's own, which the engine's container can read.
         self._models = ModelCache(weights / "models")
         shelf = Shelf(private_folder(weights / "adapters"), Bare())
-        self._adapters = AdapterSet(self._models, shelf, self.changed.set)
+        disk = AdapterDisk(self._models, shelf, adapter_bytes)
+        self._adapters = AdapterSet(self._models, shelf, self.changed.set, disk=disk)
         # Empty before the first order.
         self._spec = clusters_pb2.EngineWorkload()
         self._ordered = asyncio.Event()
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_STARTING, reason="Starting")
         # Set once the weights are on disk, so that the engine may start.
         self.has_weights = asyncio.Event()
+        # True of an engine that listens and has not answered for too long.
         self.unanswered = False
+        self._silenced: Callable[[], None] = lambda: None
 
     @property
     def serves(self) -> bool:
@@ -68,22 +81,26 @@ class EngineKeeper:
         self._adapters.want(spec.adapters)
         self._ordered.set()
 
+    def when_silent(self, called: Callable[[], None]) -> None:
+        """Has `called` called whenever the engine is found to answer no more."""
+        self._silenced = called
+
     async def run(self) -> None:
         """Keeps the engine until cancelled."""
         control = self._kind.control(self._endpoint)
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._prune())
-                await self._fetch()
+            version_id = await self._fetch()
+            with self._models.using(version_id):
                 while True:
-                    self._become(clusters_pb2.PHASE_STARTING, "Loading")
-                    await self._until_ready(control)
-                    await self._serve(control)
+                    await self._serve(control, await self._started(control))
         finally:
             await control.close()
 
-    async def _fetch(self) -> None:
-        """Brings the weights; with the URLs of each order anew until they are there."""
+    async def _fetch(self) -> str:
+        """Brings the weights; with the URLs of each order anew until they are there.
+
+        Returns the id of their version.
+        """
         pauses = Backoff(shortest=1.0, longest=30.0)
         while True:
             await self._ordered.wait()
@@ -99,41 +116,77 @@ class EngineKeeper:
                 await pauses.pause()
                 continue
             self.has_weights.set()
-            return
+            return spec.model_version_id
+
+    async def _started(self, control: EngineControl) -> EngineCapabilities:
+        """Returns what the engine can do once it answers, also after its start has failed."""
+        if not self.unanswered:
+            self._become(clusters_pb2.PHASE_STARTING, "Loading")
+        loop, pauses = asyncio.get_running_loop(), Backoff(shortest=1.0, longest=30.0)
+        overdue = loop.call_later(START_SECONDS, self._fail_start)
+        try:
+            while True:
+                await self._until_ready(control)
+                try:
+                    return await control.served()
+                except EngineError as error:
+                    log.warning("engine_not_ready", error=str(error))
+                await pauses.pause()
+        finally:
+            overdue.cancel()
 
     async def _until_ready(self, control: EngineControl) -> None:
         # Another container's process: nothing announces it.
-        while not (await self._listens() and await control.ready()):  # noqa: ASYNC110
+        while not ((listens := await self._listens()) and await control.ready()):
+            if self.unanswered and not listens:
+                # Its container has ended, and another begins.
+                self.unanswered = False
+                if self._state.phase == clusters_pb2.PHASE_STARTING:
+                    self._become(clusters_pb2.PHASE_STARTING, "Loading")
             await asyncio.sleep(LOOK_SECONDS)
+        self.unanswered = False
 
-    async def _serve(self, control: EngineControl) -> None:
-        """Keeps its adapters until it is gone."""
-        try:
-            served = await control.served()
-        except EngineError as error:
-            log.warning("engine_not_ready", error=str(error))
-            return
+    def _fail_start(self) -> None:
+        message = f"The engine did not answer within {START_SECONDS / 60:.0f} minutes of its start."
+        log.warning("engine_not_started", seconds=START_SECONDS)
+        self._become(clusters_pb2.PHASE_FAILED, "StartFailed", message)
+
+    async def _serve(self, control: EngineControl, served: EngineCapabilities) -> None:
+        """Keeps its adapters until it is gone or answers no more."""
         self._adapters.want(self._spec.adapters)
         capabilities = clusters_pb2.EngineCapabilities(**asdict(served))
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_RUNNING, capabilities=capabilities)
         self.changed.set()
-        with self._models.using(self._spec.model_version_id):
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._probe(control))]
-                if served.adapters:
-                    tasks.append(group.create_task(self._adapters.keep(control)))
-                while await self._listens():  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_SECONDS)
-                for task in tasks:
-                    task.cancel()
+        async with asyncio.TaskGroup() as group:
+            silence = group.create_task(self._silence(control))
+            tasks = [silence]
+            if served.adapters:
+                tasks.append(group.create_task(self._adapters.keep(control)))
+            while await self._listens() and not silence.done():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_SECONDS)
+            if silence.done():
+                self._give_up()
+            for task in tasks:
+                task.cancel()
         self._adapters.forget()
-        self.unanswered = False
+
+    def _give_up(self) -> None:
+        """Takes it out of the routes, and has its container started anew."""
+        log.warning("engine_not_answering", seconds=UNANSWERED_SECONDS)
+        self.unanswered = True
+        message = "The engine does not answer, and is started anew."
+        self._become(clusters_pb2.PHASE_STARTING, "NotAnswering", message)
+        self._silenced()
 
     async def _listens(self) -> bool:
         """Returns True if somebody accepts connections where the engine should."""
         address = parse_endpoint(self._endpoint)
         try:
-            _, writer = await asyncio.open_connection(address.host, address.port)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        except TimeoutError:
+            # So many wait to be accepted that the kernel takes no more of them.
+            return True
         except OSError:
             return False
         writer.close()
@@ -141,19 +194,14 @@ class EngineKeeper:
             await writer.wait_closed()
         return True
 
-    async def _probe(self, control: EngineControl) -> None:
+    async def _silence(self, control: EngineControl) -> None:
+        """Returns once it has not answered for too long."""
         clock = asyncio.get_running_loop().time
         answered = clock()
-        while True:
+        while clock() - answered < UNANSWERED_SECONDS:
             await asyncio.sleep(PROBE_SECONDS)
             if await control.ready():
                 answered = clock()
-            self.unanswered = clock() - answered > UNANSWERED_SECONDS
-
-    async def _prune(self) -> None:
-        while True:
-            await asyncio.sleep(PRUNE_SECONDS)
-            await self._models.prune()
 
     def _become(
         self, phase: "clusters_pb2.Phase.ValueType", reason: str, message: str = ""

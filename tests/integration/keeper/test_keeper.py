@@ -13,13 +13,15 @@ import pytest
 import pytest_asyncio
 from tests.support.agents.engine_machine import files, model_store, workload
 from tests.support.agents.kept_pod import DRAINED, NAMED, READY, KeptPod, kept_pod
-from tests.support.waiting import until
+from tests.support.factories.toy_model import make_adapter
+from tests.support.waiting import soon, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.sessions.v1.sessions_pb2 import Target
 from windlass.inference_api.routes import ENGINE_ROUTES
 from windlass_agent.executors.kubernetes.authority import Authority
 from windlass_agent.executors.kubernetes.engines.doors import Doors
+from windlass_agent.keeper.health import ALIVE, STARTED
 from windlass_agent.tunnel.targets import Targets
 
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
@@ -53,6 +55,24 @@ async def test_adapters_come_and_go_by_order(pod: KeptPod) -> None:
     pod.want("mv-a")
     await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
     assert (await pod.say("ft:mv-b")).status_code == 404
+
+
+async def test_an_adapter_that_does_not_fit_is_told_while_others_are_served(pod: KeptPod) -> None:
+    root, _ = pod.store
+    make_adapter(root / "mv-toy", root / "mv-c", seed=3)
+    pod.want("mv-a", "mv-b", "mv-c")
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a", "mv-b"])
+    (refused,) = await until(lambda: [one for one in pod.state().adapters if one.error])
+    assert refused.version_id == "mv-c"
+    assert "do not fit into the" in refused.error
+    # It gets the place of one that is not wanted, whose files go.
+    pod.want("mv-a", "mv-c")
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a", "mv-c"])
+    assert (await pod.say("ft:mv-c")).status_code == 200
+    for folder in ("models", "adapters"):
+        assert not (pod.folder / "weights" / folder / "mv-b").exists()
+    pod.want("mv-a")
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
 
 
 async def test_the_tunnel_leads_to_the_door(pod: KeptPod) -> None:
@@ -156,13 +176,59 @@ async def test_an_engine_that_dies_is_out_of_the_routes_until_it_answers(pod: Ke
 
 
 async def test_a_keeper_that_dies_takes_its_engine_over(pod: KeptPod) -> None:
-    assert pod.keeper
-    pod.keeper.kill()
-    pod.keeper.wait()
-    pod.start_keeper()
+    pod.restart_keeper()
     await until(lambda: pod.probe(READY) == 200, 60, every=0.1)
     await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
     assert (await pod.say("ft:mv-a")).status_code == 200
+
+
+async def test_an_engine_that_answers_no_more_is_out_of_the_routes_and_started_anew(
+    pod: KeptPod,
+) -> None:
+    pod.restart_keeper(UNANSWERED_SECONDS=4.0, PROBE_SECONDS=0.2)
+    await until(lambda: pod.probe(READY) == 200, 60, every=0.1)
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
+    assert pod.engine
+    pod.engine.send_signal(signal.SIGSTOP)
+    asked = asyncio.create_task(pod.say("toy"))
+    try:
+        await pod.reaches(pb.PHASE_STARTING, reason="NotAnswering")
+        assert (pod.probe(READY), pod.probe(ALIVE)) == (503, 503)
+        for answer in (await asked, await pod.say("toy")):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stopped")
+        assert pod.probe(DRAINED) == 200
+    finally:
+        # As the kubelet does, which asks whether it is alive.
+        pod.kill_engine()
+    await pod.reaches(pb.PHASE_STARTING, reason="Loading")
+    assert pod.probe(ALIVE) == 200
+    pod.start_engine()
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
+    assert (await pod.say("ft:mv-a")).status_code == 200
+    # One that was only slow comes back by itself.
+    pod.engine.send_signal(signal.SIGSTOP)
+    try:
+        await pod.reaches(pb.PHASE_STARTING, reason="NotAnswering")
+    finally:
+        pod.engine.send_signal(signal.SIGCONT)
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
+    assert pod.probe(ALIVE) == 200
+    pod.restart_keeper()
+    await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a"])
+
+
+async def test_a_keeper_without_an_agent_ends_when_it_should(pod: KeptPod, tmp_path: Path) -> None:
+    alone = KeptPod(tmp_path, pod.store)
+    alone.start_keeper()
+    assert alone.keeper
+    try:
+        await until(lambda: alone.probe(STARTED) == 503, 60, every=0.1)
+        alone.keeper.send_signal(signal.SIGTERM)
+        async with soon(10):
+            assert await asyncio.to_thread(alone.keeper.wait, 60) == 0
+    finally:
+        alone.keeper.kill()
+        alone.keeper.wait()
 
 
 async def test_weights_that_do_not_come_are_said_and_asked_for_again(tmp_path: Path) -> None:

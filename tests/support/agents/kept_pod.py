@@ -5,6 +5,7 @@ machine's. `tests/cluster/engines` has the real ones.
 """
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import grpc
 import httpx
-from tests.support.agents.engine_machine import Store, workload
+from tests.support.agents.engine_machine import Store, files, workload
 from tests.support.processes.engine import free_port
 from tests.support.waiting import until
 
@@ -39,6 +40,15 @@ POD = PodSnapshot(
     deleting=False, scheduled=None, disruption=None, runner=None, blocked=None,
 )  # fmt: skip
 SECONDS = 120.0
+# The keeper with other constants, by the module of each.
+_CHANGED = """
+import importlib, json, sys
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module(module), constant, value)
+from windlass_agent.keeper.__main__ import main
+sys.exit(main())
+"""
 
 
 class OnePod:
@@ -57,6 +67,10 @@ class KeptPod:
         self.authority = Authority.make()
         self.agent_port, self.door, self.health, self.engine_port = (free_port() for _ in range(4))
         self.endpoint = f"http://127.0.0.1:{self.engine_port}"
+        # For two adapters of the store.
+        self.adapter_bytes = sum(
+            file.bytes for one in ("mv-a", "mv-b") for file in files(store, one)
+        )
         self.order: pb.EngineWorkload | None = workload(store, "mv-a").engine
         self.keepers = Keepers(lambda: None)
         self.doors = Doors(self.authority, lambda _: "127.0.0.1", port=self.door)
@@ -81,8 +95,8 @@ class KeptPod:
         self.server.add_secure_port(f"127.0.0.1:{self.agent_port}", credentials)
         await self.server.start()
 
-    def start_keeper(self) -> None:
-        """Starts the keeper's process."""
+    def start_keeper(self, **constants: float) -> None:
+        """Starts the keeper's process, with other values of constants of `engine_keeper`."""
         options = {
             "--agent": f"127.0.0.1:{self.agent_port}",
             "--agent-ca": self.folder / "ca.crt",
@@ -90,12 +104,15 @@ class KeptPod:
             "--engine": "builtin",
             "--endpoint": self.endpoint,
             "--weights": self.folder / "weights",
+            "--adapter-bytes": self.adapter_bytes,
             "--scratch": self.folder / "scratch",
             "--port": self.door,
             "--health-port": self.health,
         }
         words = [str(word) for pair in options.items() for word in pair]
-        self.keeper = self._start("windlass_agent.keeper", words)
+        named = {f"windlass_agent.keeper.engine_keeper.{k}": v for k, v in constants.items()}
+        program = ["-c", _CHANGED, json.dumps(named)] if named else ["-m", "windlass_agent.keeper"]
+        self.keeper = self._start("windlass_agent.keeper", [*program, *words])
 
     def start_engine(self) -> None:
         """Starts the engine's process, as its container does."""
@@ -107,12 +124,19 @@ class KeptPod:
             cpus=1,
         )
         command = BuiltinEngine(Path(sys.executable)).command(spec)
-        self.engine = self._start(command[2], command[3:])
+        self.engine = self._start(command[2], command[1:])
 
-    def _start(self, module: str, words: Sequence[str]) -> "subprocess.Popen[bytes]":
-        with (self.folder / f"{module}.log").open("ab") as log:
-            command = [sys.executable, "-P", "-m", module, *words]
+    def _start(self, name: str, words: Sequence[str]) -> "subprocess.Popen[bytes]":
+        with (self.folder / f"{name}.log").open("ab") as log:
+            command = [sys.executable, "-P", *words]
             return subprocess.Popen(command, stdout=log, stderr=log)
+
+    def restart_keeper(self, **constants: float) -> None:
+        """Ends the keeper by kill -9, and starts another."""
+        assert self.keeper
+        self.keeper.kill()
+        self.keeper.wait()
+        self.start_keeper(**constants)
 
     def kill_engine(self) -> None:
         """Ends the engine by kill -9."""

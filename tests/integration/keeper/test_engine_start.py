@@ -1,0 +1,88 @@
+"""Starts that do not come to an end: the keeper says so after a bound, and does not hurry."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.support.processes.engine import free_port
+from tests.support.waiting import until
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass_agent.engines.port import EngineCapabilities, EngineError
+from windlass_agent.keeper import engine_keeper
+from windlass_agent.keeper.engine_keeper import EngineKeeper
+
+
+class Kind:
+    """An engine that says it is ready, and cannot say what it serves until `serves`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.serves = False
+
+    def control(self, _: str) -> Any:
+        return self
+
+    async def ready(self) -> bool:
+        return True
+
+    async def served(self) -> EngineCapabilities:
+        self.asked += 1
+        if not self.serves:
+            raise EngineError("not yet")
+        return EngineCapabilities()
+
+    async def close(self) -> None:
+        return
+
+
+class Started:
+    """A keeper whose weights are there."""
+
+    def __init__(self, folder: Path):
+        self.kind = cast("Any", Kind())
+        self.port = free_port()
+        there = folder / "models" / "mv-1"
+        there.mkdir(parents=True)
+        (there / "config.json").write_text("{}")
+        file = models_pb2.FileUrl(path="config.json", url="http://x", bytes=2, sha256=bytes(32))
+        self.keeper = EngineKeeper(
+            self.kind, endpoint=f"http://127.0.0.1:{self.port}", weights=folder, adapter_bytes=1
+        )
+        self.keeper.order(pb.EngineWorkload(model_version_id="mv-1", model_files=[file]))
+
+    def failed(self) -> bool:
+        state = self.keeper.state()
+        return (state.phase, state.reason) == (pb.PHASE_FAILED, "StartFailed")
+
+
+@pytest.fixture
+async def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Started]:
+    monkeypatch.setattr(engine_keeper, "START_SECONDS", 0.6)
+    made = Started(tmp_path)
+    running = asyncio.create_task(made.keeper.run())
+    try:
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_engine_that_never_listens_has_failed(started: Started) -> None:
+    await until(started.keeper.has_weights.is_set)
+    await until(started.failed)
+    assert started.keeper.state().message.startswith("The engine did not answer within ")
+    assert not started.keeper.serves
+
+
+async def test_one_that_cannot_say_what_it_serves_is_asked_at_leisure(started: Started) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), port=started.port)
+    async with server:
+        await until(started.failed)
+        assert 1 <= started.kind.asked <= 3
+        # Late is better than never, if nobody has taken it away by then.
+        started.kind.serves = True
+        await until(lambda: started.keeper.serves)
