@@ -117,8 +117,11 @@ def test_waiting_says_why(snapshot: EngineSnapshot, phase: int, reason: str) -> 
 @pytest.mark.parametrize(
     ("last", "reason", "words"),
     [
-        (Container(state="terminated", exit_code=1, message="Error: no file"), "ProcessExited",
-         "The engine ended with code 1: Error: no file"),
+        (Container(state="terminated", exit_code=1, message="Error: somebody's secret"),
+         "ProcessExited",
+         "The engine ended with code 1; the operator finds its log with kubectl logs --previous."),
+        (Container(state="terminated", reason="StartError", exit_code=128, message='exec: "x"'),
+         "ProcessExited", "The engine's container could not be started: exec: \"x\"."),
         (Container(state="terminated", reason="OOMKilled", exit_code=137), "OutOfMemory",
          "more memory than the 2 GiB that it may use. Lower kv_cache_bytes"),
     ],
@@ -138,6 +141,7 @@ def test_an_engine_that_ends_again_and_again_has_failed(
     status = engine.status()
     assert (status.phase, status.reason) == (pb.PHASE_FAILED, reason)
     assert words in status.message
+    assert "secret" not in status.message, "nothing of a log, whatever the pod has of it"
     assert engine.due(0) is Due.DELETE, "it holds no quota"
     engine.want(workload(generation=2))
     assert engine.failure is None

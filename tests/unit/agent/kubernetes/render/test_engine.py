@@ -75,6 +75,27 @@ def test_one_pod_with_the_keeper_first_and_the_engine_unchanged() -> None:
     assert spec["runtimeClassName"] == "nvidia"
 
 
+def test_adapters_have_the_disk_that_the_keeper_is_told_of() -> None:
+    spec = pod(workload())
+    command = spec["initContainers"][0]["command"]
+    told = int(command[command.index("--adapter-bytes") + 1])
+    (weights,) = (one for one in spec["volumes"] if one["name"] == "weights")
+    # And a little, for folders and the ends of blocks.
+    assert 0 < int(weights["emptyDir"]["sizeLimit"]) - 4 * GIB - told < GIB // 8
+
+
+def test_an_engine_that_hangs_is_ended_soon() -> None:
+    probe = pod(workload())["containers"][0]["livenessProbe"]
+    assert probe["httpGet"]["path"] == "/alive"
+    assert probe["terminationGracePeriodSeconds"] == 10
+
+
+def test_nothing_of_a_log_gets_into_the_status_of_the_pod() -> None:
+    spec = pod(workload())
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["terminationMessagePolicy"] == "File"
+
+
 def test_the_pod_is_restricted_and_holds_no_secret() -> None:
     body = rendered(workload())
     spec = body["spec"]["template"]["spec"]
