@@ -90,7 +90,8 @@ class StatusBook:
 
 def _within(statuses: list[pb.WorkloadStatus]) -> list[pb.WorkloadStatus]:
     """The first of these, as many as fit into a report; at least one."""
-    size, found = 0, []
+    size = 0
+    found: list[pb.WorkloadStatus] = []
     for status in statuses:
         size += status.ByteSize()
         if found and size > BATCH_BYTES:

@@ -13,7 +13,12 @@ from pydantic import ValidationError
 from windlass.serving_schedules import ScheduleWindow, from_messages, scheduled, to_messages
 
 BERLIN = "Europe/Berlin"
-OFFICE = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "timezone": BERLIN, "replicas": 3}
+OFFICE: dict[str, Any] = {
+    "start": "0 8 * * 1-5",
+    "end": "0 18 * * 1-5",
+    "timezone": BERLIN,
+    "replicas": 3,
+}
 
 
 def window(**changes: Any) -> ScheduleWindow:

@@ -97,14 +97,13 @@ class EngineKeeper:
             await control.close()
 
     async def _fetch(self) -> str:
-        """Brings the weights; with the URLs of each order anew until they are there.
+        """Brings the weights, by the URLs of the last order, however often it takes.
 
         Returns the id of their version.
         """
+        await self._ordered.wait()
         pauses = Backoff(shortest=1.0, longest=30.0)
         while True:
-            await self._ordered.wait()
-            self._ordered.clear()
             spec = self._spec
             self._become(clusters_pb2.PHASE_STARTING, "Downloading")
             try:

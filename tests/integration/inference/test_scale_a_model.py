@@ -74,7 +74,7 @@ def test_a_schedule_is_set_and_taken_back(server: Windlass, tmp_path: Path) -> N
     command = "windlass models activate my-base --replicas 0 --max-replicas 3"
     pages.run(command, environment, tmp_path)
     pages.run(pages.script(PAGE, after="By the clock"), environment, tmp_path)
-    window = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5"}
+    window: dict[str, Any] = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5"}
     window |= {"timezone": "Europe/Berlin", "replicas": 2}
     assert state(server)["schedule"] == [window]
     assert state(server)["max_replicas"] == 3, "what is not named stays"

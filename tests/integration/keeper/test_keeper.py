@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import ssl
 from collections.abc import AsyncIterator
@@ -231,7 +232,10 @@ async def test_a_keeper_without_an_agent_ends_when_it_should(pod: KeptPod, tmp_p
         alone.keeper.wait()
 
 
-async def test_weights_that_do_not_come_are_said_and_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anew", [True, False], ids=["by another order", "by itself"])
+async def test_weights_that_do_not_come_are_said_and_fetched_again(
+    tmp_path: Path, anew: bool
+) -> None:
     with model_store(tmp_path / "store") as store:
         pod = KeptPod(tmp_path, store)
         spec = workload(store).engine
@@ -246,7 +250,10 @@ async def test_weights_that_do_not_come_are_said_and_asked_for_again(tmp_path: P
             await pod.reaches(pb.PHASE_FAILED, reason="DownloadFailed")
             assert "HTTP 404" in pod.state().message
             assert pod.probe("/started") == 503
-            pod.want()
+            if anew:
+                pod.want()
+            else:
+                shutil.copytree(store[0] / "mv-toy", store[0] / "mv-none")
             await until(lambda: pod.probe("/started") == 200, 60, every=0.1)
         finally:
             await pod.close()

@@ -105,8 +105,8 @@ class TrackedEngine:
             self.made_at, self.may_exist = 0.0, False
         else:
             self.deleted_at = 0.0
-        ends = snapshot.deployment is not None and snapshot.deployment.deleting
-        if self.is_wanted and not ends and not (snapshot.deployment is None and self._trouble[1]):
+        leaves = snapshot.deployment is not None and snapshot.deployment.deleting
+        if self.is_wanted and not leaves and not (snapshot.deployment is None and self._trouble[1]):
             ends = self._count_ends(snapshot.pod)
             self.find(diagnose(snapshot, state, ends=ends), clock=clock, patience=patience)
 
