@@ -21,14 +21,17 @@ BUILD = Path(__file__).resolve().parents[3] / "build"
 _MARK = ".complete"
 
 
-def once(name: str, made_of: str, make: Callable[[Path], object], *, home: Path = BUILD) -> Path:
-    """Returns the folder in `home` that `make` fills, once for any number of processes.
+def once(
+    name: str, made_of: str, make: Callable[[Path], object], *, home: Path | None = None
+) -> Path:
+    """Returns the folder that `make` fills, once for any number of processes.
 
-    The next call removes what a failed or killed `make` left.
+    It lies in `home`, or in `build/`. The next call removes what a failed or killed `make` left.
     """
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     # In its final place from the beginning, since the scripts of an environment name it; the mark
     # alone says that it is whole.
+    home = home or BUILD
     folder = home / f"{name}-{digest}"
     if not (folder / _MARK).exists():
         with locked(home / f"{name}.lock"):
