@@ -50,9 +50,9 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
         stack.callback(remove_database, windlass.data)
         stack.enter_context(running(windlass))
         made = Journey(windlass, stack.enter_context(windlass.http()), found, address)
-        for name, memory in (("east", QUOTA_BYTES), ("west", TOO_LITTLE)):
+        for name in found:
             made.join(name, folder / name, stack, serves=True)
-            made.share_out(name, memory=memory)
+            made.share_out(name, memory=QUOTA_BYTES)
         team = made.team(TEAM, "east", "west")
         for cluster in found.values():
             cluster.apply(from_outside(team.namespace, cluster.host))
@@ -119,6 +119,8 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
 ) -> None:
     client = journey.windlass.openai(journey.projects[TEAM].key, max_retries=0)
     model = trained(journey, client, tmp_path)
+    # Not before: a job could be placed there, and would wait.
+    journey.share_out("west", memory=TOO_LITTLE)
     body = {"min_replicas": 0, "max_replicas": 3, "target_requests": 3}
     journey.json("PUT", f"/servings/{BASE}", key=journey.projects[TEAM].key, **body)
     before = used(journey)
@@ -138,8 +140,10 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
             wait_until(lambda: load.cut, "streams through it break off", 60)
             whole = load.whole
             wait_until(lambda: load.whole > whole + 20, "new ones are answered elsewhere", SECONDS)
+            # The one that was lost is missing no more, once there is room where it waits now.
+            journey.share_out("west", memory=2 * QUOTA_BYTES)
+            wait_until(lambda: serving(journey)["ready_replicas"] == 3, "made up for", SECONDS)
             journey.agents["east"].start()
-            wait_until(lambda: serving(journey)["ready_replicas"] == 3, "it is back", SECONDS)
         finally:
             load.enough.set()
         for one in asking:
