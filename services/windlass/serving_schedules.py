@@ -113,16 +113,16 @@ def _last(cron: str, before: datetime) -> float | None:
     return None
 
 
-def from_messages(windows: Iterable[pb.ScheduleWindow]) -> tuple[ScheduleWindow, ...]:
-    """The windows of messages; raises pydantic's ValidationError."""
-    return tuple(
-        ScheduleWindow(
-            start=one.start, end=one.end, timezone=one.timezone or "UTC", replicas=one.replicas
-        )
-        for one in windows
+def read_window(message: pb.ScheduleWindow) -> ScheduleWindow:
+    """The window of a message; raises pydantic's ValidationError."""
+    return ScheduleWindow(
+        start=message.start,
+        end=message.end,
+        timezone=message.timezone or "UTC",
+        replicas=message.replicas,
     )
 
 
-def to_messages(windows: Iterable[ScheduleWindow]) -> list[pb.ScheduleWindow]:
+def window_messages(windows: Iterable[ScheduleWindow]) -> list[pb.ScheduleWindow]:
     """The same as messages."""
     return [pb.ScheduleWindow(**one.model_dump()) for one in windows]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from windlass.serving_schedules import ScheduleWindow, from_messages, scheduled, to_messages
+from windlass.serving_schedules import ScheduleWindow, read_window, scheduled, window_messages
 
 BERLIN = "Europe/Berlin"
 OFFICE: dict[str, Any] = {
@@ -110,4 +110,4 @@ def test_what_is_no_window_is_refused_by_name(changes: dict[str, Any], said: str
 def test_it_is_always_open_or_closed_and_travels_whole(now: float) -> None:
     one = window()
     assert scheduled([one], now) in (0, 3)
-    assert from_messages(to_messages([one])) == (one,)
+    assert [read_window(message) for message in window_messages([one])] == [one]

@@ -38,11 +38,14 @@ class LoadStore:
         """Stores how many requests a gateway has open of what load scales, for ten seconds."""
         async with self._database.begin() as connection:
             scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
-            now = {one: number for one, number in open_requests.items() if one in scaled}
             await connection.execute(loads.delete().where(loads.c.reporter == reporter))
-            for version, number in now.items():
-                values = {"reporter": reporter, "engine_version_id": version, "at": CLOCK}
-                await connection.execute(loads.insert().values(**values, open_requests=number))
+            rows = [
+                {"reporter": reporter, "engine_version_id": version, "open_requests": number}
+                for version, number in open_requests.items()
+                if version in scaled
+            ]
+            if rows:
+                await connection.execute(loads.insert().values(at=CLOCK), rows)
 
 
 async def sweep(connection: AsyncConnection) -> None:

@@ -29,10 +29,8 @@ from windlass.inference.store import InferenceStore
 from windlass.serving_schedules import (
     MAX_WINDOWS,
     ScheduleWindow,
-    to_messages,
-)
-from windlass.serving_schedules import (
-    from_messages as windows_of,
+    read_window,
+    window_messages,
 )
 
 
@@ -178,11 +176,12 @@ def _schedule(request: pb.PutServingRequest) -> tuple[ScheduleWindow, ...]:
     windows: list[ScheduleWindow] = []
     for number, message in enumerate(request.schedule):
         try:
-            windows += windows_of([message])
+            windows.append(read_window(message))
         except ValidationError as error:
             first = error.errors()[0]
             name = f"schedule.{number}.{first['loc'][0]}"
-            raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
+            said = first["msg"].removeprefix("Value error, ")
+            raise InvalidArgument(f"{name}: {said}.", param=name) from error
         if request.max_replicas and windows[-1].replicas > request.max_replicas:
             name = f"schedule.{number}.replicas"
             raise InvalidArgument(f"{name} must be at most max_replicas.", param=name)
@@ -298,5 +297,5 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         replicas=wanted,
-        schedule=to_messages(serving.schedule),
+        schedule=window_messages(serving.schedule),
     )

@@ -13,7 +13,7 @@ from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
-from windlass.serving_schedules import MAX_WINDOWS, ScheduleWindow, to_messages
+from windlass.serving_schedules import MAX_WINDOWS, ScheduleWindow, window_messages
 
 
 class PutServing(Body):
@@ -90,7 +90,7 @@ def servings_router(app: App) -> APIRouter:
             gpus=body.gpus,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
-            schedule=to_messages(body.schedule),
+            schedule=window_messages(body.schedule),
         )
         return _render(await inference.PutServing(request))
 
