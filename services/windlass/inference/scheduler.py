@@ -14,6 +14,7 @@ from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
 from windlass.inference.planning.scaling import Scalers
+from windlass.inference.planning.waits import Waits
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
 
@@ -39,6 +40,7 @@ class InferenceScheduler:
         self._policy = policy
         self._changed = changed
         self._scalers = Scalers(down_seconds=policy.scale_down_seconds)
+        self._waits = Waits()
 
     async def once(self) -> bool:
         """Runs one round; does nothing while another process plans or nothing was observed yet."""
@@ -58,7 +60,7 @@ class InferenceScheduler:
         if view is None:
             return False
         new_id = partial(new_name, "eng-")
-        plan = Planner(rows, view, self._policy, new_id, self._scalers).plan()
+        plan = Planner(rows, view, self._policy, new_id, self._scalers, self._waits).plan()
         await self._store.apply(plan)
         told = 0
         rows = await self._store.rows()

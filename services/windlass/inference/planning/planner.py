@@ -12,11 +12,12 @@ from windlass.inference.domain import (
     Rows,
     View,
 )
-from windlass.inference.planning import replacing
+from windlass.inference.planning import elsewhere, replacing
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import adapters, is_over, revised
 from windlass.inference.planning.round import Round, Slot
 from windlass.inference.planning.scaling import Scalers
+from windlass.inference.planning.waits import Waits
 from windlass.inference.planning.yielding import lack, trim
 
 
@@ -30,9 +31,10 @@ class Planner:
         policy: InferencePolicy,
         new_id: Callable[[], str],
         scalers: Scalers | None = None,
+        waits: Waits | None = None,
     ):
-        """`scalers` remember earlier rounds."""
-        self._round = Round(rows, view, policy, scalers or Scalers(), new_id)
+        """`scalers` and `waits` remember earlier rounds."""
+        self._round = Round(rows, view, policy, scalers or Scalers(), waits or Waits(), new_id)
 
     def plan(self) -> EngineChanges:
         """The changes of this round."""
@@ -40,13 +42,26 @@ class Planner:
         replacing.exchange(state)
         replacing.promote(state)
         # What is over first, since it leaves room for others.
-        for goes in (is_over, replacing.makes_room):
+        for goes in (is_over, replacing.makes_room, elsewhere.moves_on):
             for engine in tuple(state.running.values()):
                 if goes(state, engine):
                     state.end(engine)
         for engine in state.running.values():
             state.note(engine, revised(state, engine))
         trim(state)
+        self._place_missing()
+        for version in tuple(state.wants):
+            if self._may_be_placed(version) and (beside := replacing.place_beside(state, version)):
+                self._start(*beside)
+            if self._may_be_placed(version):
+                self._ask_elsewhere(version)
+        for version, wants in state.wants.items():
+            if version not in state.lacking and (version, 0) in state.running:
+                state.changes.errors += [(want, "") for want in wants if want.error]
+        return state.changes
+
+    def _place_missing(self) -> None:
+        state = self._round
         missing = [slot for version in state.wants for slot in self._missing(version)]
         # A project with few engines before one with many; then the newest wish, so that none
         # starts an engine that the next one ends.
@@ -54,13 +69,6 @@ class Planner:
             slot = min(missing, key=self._turn)
             missing.remove(slot)
             self._place(*slot)
-        for version in tuple(state.wants):
-            if self._may_be_placed(version) and (beside := replacing.place_beside(state, version)):
-                self._start(*beside)
-        for version, wants in state.wants.items():
-            if version not in state.lacking and (version, 0) in state.running:
-                state.changes.errors += [(want, "") for want in wants if want.error]
-        return state.changes
 
     def _missing(self, version: str) -> list[Slot]:
         """The engines that there should be and are not, while somebody may still wait for them."""
@@ -96,10 +104,18 @@ class Planner:
         else:
             self._start(version, replica)
 
-    def _start(self, version: str, replica: int) -> None:
+    def _ask_elsewhere(self, version: str) -> None:
+        state = self._round
+        if cluster := elsewhere.cluster_elsewhere(state, version):
+            state.waits.asked[version] = cluster.id
+            self._start(version, state.replicas(version), cluster)
+
+    def _start(
+        self, version: str, replica: int, cluster: clusters_pb2.Cluster | None = None
+    ) -> None:
         state = self._round
         base = state.names[version]
-        cluster = min(state.candidates(version), key=partial(self._order, version))
+        cluster = cluster or min(state.candidates(version), key=partial(self._order, version))
         engine = Engine(
             id=state.new_id(),
             version_id=base.version_id,

@@ -39,8 +39,10 @@ def promote(state: Round) -> None:
         if is_beyond and state.answers(engine) and not is_replacement(state, engine):
             silent = [one for one in state.engines_of(version) if not state.answers(one)]
             if silent:
-                state.end(silent[0])
-                state.move(engine, silent[0].replica)
+                # Rather what waits for its cluster than what starts.
+                victim = max(silent, key=lambda one: state.waits.seconds(one, state.now))
+                state.end(victim)
+                state.move(engine, victim.replica)
 
 
 def is_replacement(state: Round, engine: Engine) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
 from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine, WantedVersion
-from windlass.inference.planning import replacing
+from windlass.inference.planning import elsewhere, replacing
 from windlass.inference.planning.round import Round
 from windlass.workload_phases import TERMINAL_PHASES
 
@@ -18,7 +18,8 @@ def is_over(state: Round, engine: Engine) -> bool:
     if not state.wants.get(version) or version not in state.names:
         return True
     is_beyond = engine.replica >= state.replicas(version)
-    if is_beyond and not replacing.is_replacement(state, engine):
+    may_take_a_place = replacing.is_replacement, elsewhere.is_substitute
+    if is_beyond and not any(may(state, engine) for may in may_take_a_place):
         return True
     return _is_forbidden(state, engine) or _is_lost(state, engine)
 

@@ -20,6 +20,7 @@ from windlass.inference.domain import (
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
 from windlass.inference.planning.scaling import TARGET_REQUESTS, ScaleBounds, Scalers
+from windlass.inference.planning.waits import Waits
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
@@ -34,6 +35,7 @@ class Round:
         view: View,
         policy: InferencePolicy,
         scalers: Scalers,
+        waits: Waits,
         new_id: Callable[[], str],
     ):
         self.now = rows.now
@@ -42,6 +44,7 @@ class Round:
         self.names = view.names
         self.policy = policy
         self.new_id = new_id
+        self.waits = waits
         self.changes = EngineChanges()
         self.wants: dict[str, list[WantedVersion]] = defaultdict(list)
         # Versions with fewer engines than they should have.
@@ -71,6 +74,7 @@ class Round:
             if one.scales and self.wants.get(one.version_id)
         }
         scalers.keep(set(self._scaled))
+        waits.observe(self.now, self.running.values(), view)
 
     def _sort_out(self, want: WantedVersion) -> None:
         # What served a deleted adapter stays warm for its siblings until it is idle.
