@@ -11,7 +11,8 @@ from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
-CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True)
+# The concurrency is its keeper's default.
+CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=4)
 # Of its `--help`; those that came last.
 _NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock")
 _PROBE_SECONDS = 60

@@ -6,9 +6,9 @@ to the engine's own OpenAI routes, unparsed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 
@@ -23,10 +23,15 @@ class EngineCapabilities:
     weight_version: int = 0
     routes: tuple[str, ...] = ()
     max_concurrency: int = 0
+    """Requests that it answers at once; 0 if that is not known."""
     context_length: int = 0
     """Tokens; 0 until an engine that runs has told it."""
     embeddings: bool = False
     cache_salt: bool = False
+
+    def chosen(self, arguments: EngineArguments) -> Self:
+        """Returns them with the concurrency that the engine was started with."""
+        return replace(self, max_concurrency=arguments.max_concurrency or self.max_concurrency)
 
 
 @dataclass(frozen=True, kw_only=True)

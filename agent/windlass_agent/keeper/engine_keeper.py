@@ -11,6 +11,7 @@ from windlass.api.keeper.v1 import keeper_pb2 as pb
 from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
+from windlass.engine_arguments import from_message
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
@@ -153,6 +154,7 @@ class EngineKeeper:
     async def _serve(self, control: EngineControl, served: EngineCapabilities) -> None:
         """Keeps its adapters until it is gone or answers no more."""
         self._adapters.want(self._spec.adapters)
+        served = served.chosen(from_message(self._spec.arguments))
         capabilities = clusters_pb2.EngineCapabilities(**asdict(served))
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_RUNNING, capabilities=capabilities)
         self.changed.set()

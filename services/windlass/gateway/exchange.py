@@ -18,8 +18,8 @@ class HttpExchange:
     """A request, its answer's common headers, and its caller."""
 
     __slots__ = (
-        "_forward", "headers", "held", "identify", "method", "path", "principal", "receive",
-        "request_id", "scope", "serial", "started", "status",
+        "_forward", "background", "headers", "held", "identify", "method", "path", "principal",
+        "receive", "request_id", "scope", "serial", "started", "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send):
@@ -40,6 +40,8 @@ class HttpExchange:
         self.identify: Callable[[], Awaitable[Principal]] | None = None
         # What ends it when its key does; None where no key is needed.
         self.held: ActiveRequest | None = None
+        # Nobody waits for the answer itself, so that it comes after others.
+        self.background = False
         # 0 until the response has begun.
         self.status = 0
 

@@ -1,5 +1,6 @@
 """Builds the gateway."""
 
+from functools import partial
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -114,6 +115,7 @@ async def build(app: App) -> None:
         "http": server.run,
     }.items():
         app.background(f"gateway.{name}", run)
+    app.background("gateway.lines", partial(engines.follow, routes.change))
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)
     app.add_check("gateway.keys", authenticator.check)

@@ -34,6 +34,14 @@ INTER_TOKEN_SECONDS = UnlockedHistogram(
     "Mean time from one token of a streamed answer to the next.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5),
 )
+WAITING = Gauge(
+    "windlass_inference_waiting_requests", "Requests that wait for a place at busy engines."
+)
+WAIT_SECONDS = UnlockedHistogram(
+    "windlass_inference_wait_seconds",
+    "How long requests waited that found every engine of their model busy.",
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+)
 PROMPT_TOKENS = UnlockedCounter(
     "windlass_inference_prompt_tokens_total", "Tokens of prompts, as usage counts them."
 )

@@ -17,7 +17,7 @@ from tests.support.services import front as stand
 from tests.support.services.front import Engine, Front, running_engine, running_front
 from tests.support.waiting import soon, until
 
-from windlass.gateway.inference import handler
+from windlass.gateway.inference import relay
 
 START = int(time.time()) - 86400
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -248,7 +248,7 @@ async def test_a_body_that_is_refused_starts_no_engine(front: Front) -> None:
 async def test_a_stream_hears_that_its_model_loads(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.05)
     body = {"model": "cold", "messages": HI, "stream": True}
     async with running_engine() as engine, front.http() as http:
         front.board.pin("cold")

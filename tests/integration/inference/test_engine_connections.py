@@ -8,9 +8,15 @@ import pytest
 from tests.support.waiting import settled, until
 
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference import connection as connections
-from windlass.gateway.inference.connection import EngineBroken, EngineConnection
-from windlass.gateway.inference.engines import EngineConnectionPool, Engines
+from windlass.gateway.inference.engines import (
+    Asker,
+    EngineBroken,
+    EngineConnection,
+    EngineConnectionPool,
+    Engines,
+    Place,
+)
+from windlass.gateway.inference.engines import connection as connections
 from windlass.gateway.inference.routes import EngineEndpoint
 
 PATH = "/v1/chat/completions"
@@ -57,8 +63,13 @@ def says(*parts: bytes, close: bool = False) -> Answer:
 
 
 async def ask(pool: EngineConnectionPool) -> EngineConnection:
-    pool.active += 1
     return await pool.send(PATH, b"{}", "req_1")
+
+
+def take(engines: Engines, endpoints: list[EngineEndpoint]) -> Place:
+    place = engines.place(endpoints, Asker("mv", "proj"))
+    assert place is not None
+    return place
 
 
 async def test_exchanges_share_a_connection_that_is_whole() -> None:
@@ -69,7 +80,6 @@ async def test_exchanges_share_a_connection_that_is_whole() -> None:
             assert await answer.read() == b"{}"
             pool.done(answer)
         assert len(heads) == 1
-        assert pool.active == 0
         assert heads[0].count(b"POST /v1/chat/completions HTTP/1.1\r\n") == 3
         assert b"x-request-id: req_1\r\n" in heads[0]
 
@@ -183,13 +193,16 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
         addresses = [pool._address.geturl() for pool in (full, other, free)]
         endpoints = [EngineEndpoint(one, one, frozenset()) for one in addresses]
         for _ in range(10):
-            answer, pool = await engines.open(endpoints, PATH, b"{}", "req_1")
+            place = take(engines, endpoints)
+            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
             assert (answer.status, await answer.read()) == (200, b"{}")
-            pool.done(answer)
+            engines.done(place, answer)
         # Where nobody has room, the client hears what the engine says.
-        answer, pool = await engines.open(endpoints[:2], PATH, b"{}", "req_1")
+        place = take(engines, endpoints[:2])
+        answer = await engines.open(place, endpoints[:2], PATH, b"{}", "req_1")
         assert (answer.status, await answer.read()) == (503, b"{}")
-        pool.done(answer)
+        engines.done(place, answer)
+        assert not any(engines._pool(one).active for one in addresses)
         await engines.close()
 
 
@@ -199,6 +212,6 @@ async def test_nobody_listening_is_an_error_in_openai_shape() -> None:
     absent = EngineEndpoint("e", "unix:///nowhere/engine.sock", frozenset())
     for endpoints in ([gone], [absent], [gone, absent]):
         with pytest.raises(HttpError) as caught:
-            await engines.open(endpoints, PATH, b"{}", "req_1")
+            await engines.open(take(engines, endpoints), endpoints, PATH, b"{}", "req_1")
         assert (caught.value.status, caught.value.code) == (503, "model_not_ready")
     await engines.close()

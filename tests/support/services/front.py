@@ -59,11 +59,13 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         scores: bool = False,
         engine: str = "builtin",
         cache_salt: bool = False,
+        max_concurrency: int = 0,
     ) -> None:
         capabilities = clusters_pb2.EngineCapabilities(
             routes=["/v1/score", "/v1/rerank"],
             embeddings=engine == "builtin",
             cache_salt=cache_salt,
+            max_concurrency=max_concurrency,
         )
         endpoints = [
             pb.Endpoint(engine_id=address, address=address, capabilities=capabilities)

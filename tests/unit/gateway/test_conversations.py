@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.gateway.inference.engines import BUSIER, Engines
+from windlass.gateway.inference.engines import EngineConnectionPool, Engines
+from windlass.gateway.inference.engines.choice import BUSIER
 from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.routes import EngineEndpoint
 
@@ -54,20 +55,28 @@ def test_what_is_no_conversation_is_no_error(messages: Any) -> None:
     assert number(messages) >= 0
 
 
+def choice(
+    engines: Engines, there: list[EngineEndpoint], conversation: int = 0
+) -> EngineConnectionPool:
+    found = engines.choose(there, conversation)
+    assert found is not None
+    return found
+
+
 async def test_conversations_spread_and_stay() -> None:
     engines, there = Engines(), endpoints(4)
     numbers = [number([user(f"Question {one}")]) for one in range(400)]
-    chosen = {one: engines._pick(there, set(), one)[1] for one in numbers}
-    assert all(engines._pick(there, set(), one)[1] == address for one, address in chosen.items())
+    chosen = {one: choice(engines, there, one).address for one in numbers}
+    assert all(choice(engines, there, one).address == address for one, address in chosen.items())
     shares = Counter(chosen.values())
     assert len(shares) == 4
     assert min(shares.values()) > 50
     # Another gateway chooses alike, and one engine less moves its own conversations alone.
     other, fewer = Engines(), there[1:]
     for one, address in chosen.items():
-        assert other._pick(there, set(), one)[1] == address
+        assert choice(other, there, one).address == address
         if address != there[0].address:
-            assert other._pick(fewer, set(), one)[1] == address
+            assert choice(other, fewer, one).address == address
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=8), st.integers(1, 2**50))
@@ -75,5 +84,5 @@ async def test_none_is_chosen_that_is_much_busier(active: list[int], conversatio
     engines, there = Engines(), endpoints(len(active))
     for endpoint, number_of_requests in zip(there, active, strict=True):
         engines._pool(endpoint.address).active = number_of_requests
-    assert engines._pick(there, set(), conversation)[0].active <= min(active) + BUSIER
-    assert engines._pick(there, set(), 0)[0].active == min(active)
+    assert choice(engines, there, conversation).active <= min(active) + BUSIER
+    assert choice(engines, there).active == min(active)

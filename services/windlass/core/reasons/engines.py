@@ -10,6 +10,12 @@ REASONS = {
     "model_not_ready": reason(
         "No engine serves the model yet; try again, the message says what is waited for.", 503
     ),
+    "engines_busy": reason(
+        "The engines of the model answer as many requests as they can, and others wait before this "
+        "one; try again after `Retry-After`.",
+        429,
+        503,
+    ),
     "serving_not_found": reason(
         "The model is served on demand; `windlass models activate` has engines of it run.",
         NotFound,

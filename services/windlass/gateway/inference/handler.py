@@ -2,24 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
-from windlass.gateway.asgi import ClientLeft, Headers, read_body, respond
-from windlass.gateway.errors import HttpError, error_body
+from windlass.gateway.asgi import ClientLeft, Headers, read_body
+from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
-from windlass.gateway.inference.engines import ERROR_BYTES, EngineConnectionPool, Engines, NoAnswer
+from windlass.gateway.inference.engines import Asker, EngineConnection, Engines, NoAnswer, Place
 from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
+from windlass.gateway.inference.relay import end_stream, stream, whole, with_comments
 from windlass.gateway.inference.routes import EngineEndpoint
-from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
+from windlass.gateway.inference.sse import Show, UsageFilter
 from windlass.gateway.inference.waiting import Judge, ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
@@ -37,14 +37,9 @@ KINDS: dict[str, int] = {
     routes.SCORE: SCORE,
 }
 _GENERATES = (CHAT, COMPLETION)
-_STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-_SSE = (b"content-type", b"text/event-stream; charset=utf-8")
 Endpoints = tuple[EngineEndpoint, ...]
 _PERMISSION = "inference.invoke"
-# Of silence while an engine starts; proxies and clients close what is quiet for a minute.
-COMMENT_SECONDS = 5.0
-# The first comment, and one that says something new, comes this soon.
-LOOK_SECONDS = 1.0
+ERROR_BYTES = 1 << 20
 
 
 class Offer(NamedTuple):
@@ -134,7 +129,7 @@ class InferenceHandler:
                 finding: Awaitable[Offer] = self._find(exchange, head, judge)
                 if head.stream and meter.kind in _GENERATES:
                     waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
-                    finding = _with_comments(finding, exchange, headers, waits_for)
+                    finding = with_comments(finding, exchange, headers, waits_for)
                 offer = await finding
                 show = Show.ALL
                 if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
@@ -142,16 +137,18 @@ class InferenceHandler:
                 meter.open()
                 with self._finder.under_way(exchange.caller, head.model):
                     usage = show is not Show.ALL
-                    response, pool = await self._open(exchange, head, judge, offer, usage)
+                    response, place = await self._open(
+                        exchange, head, judge, offer, headers, usage=usage
+                    )
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
-                    await self._relay(exchange, response, pool, meter, disconnect, events, headers)
+                    await self._relay(exchange, response, place, meter, disconnect, events, headers)
             except HttpError as error:
                 meter.write(error.status)
                 if not exchange.status:
                     raise
                 disconnect.stop()
-                await _end_stream(exchange, error)
+                await end_stream(exchange, error)
             except asyncio.CancelledError:
                 meter.write(CLIENT_LEFT)
                 if disconnect.happened:
@@ -184,34 +181,71 @@ class InferenceHandler:
         head: Head,
         judge: BodyJudge,
         offer: Offer,
+        headers: Headers,
+        *,
         usage: bool,
-    ) -> tuple[EngineConnection, EngineConnectionPool]:
-        """An engine's answer; waits for another engine when those that are known are gone."""
+    ) -> tuple[EngineConnection, Place]:
+        """An engine's answer, and the place there, which the caller gives back.
+
+        Waits for a place where all are taken, and for another engine when those that are known
+        are gone.
+        """
+        caller, path = exchange.caller, exchange.path
         deadline = time.monotonic() + self._finder.hold_seconds
+        asker = self._asker(exchange, head)
         while True:
-            salted = judge.check.salted or offer.able[0].cache_salt
-            salt = self._salts.of(exchange.caller.organization_id) if salted else ""
-            body = for_engine(judge.body, head, usage=usage, salt=salt)
-            path, request_id = exchange.path, exchange.request_id
             # Engines that keep no prompts apart keep none at all.
-            turns = head.conversation(exchange.caller.organization_id) if salted else 0
+            turns = head.conversation(caller.organization_id) if _salted(judge, offer) else 0
+            place = self._engines.place(offer.able, asker, conversation=turns)
             try:
-                return await self._engines.open(
-                    offer.able, path, body, request_id, conversation=turns
+                if place is None:
+                    left = deadline - time.monotonic()
+                    place = await self._wait(exchange, head, asker, headers, seconds=left)
+                    offer = await self._find(exchange, head, judge, is_open=True)
+                salt = self._salts.of(caller.organization_id) if _salted(judge, offer) else ""
+                body = for_engine(judge.body, head, usage=usage, salt=salt)
+                response = await self._engines.open(
+                    place, offer.able, path, body, exchange.request_id
                 )
+                taken, place = place, None
+                return response, taken
             except NoAnswer:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                await self._finder.change(exchange.caller, head.model, offer.known, seconds=left)
+            finally:
+                if place is not None:
+                    self._engines.done(place)
+            await self._finder.change(caller, head.model, offer.known, seconds=left)
             left = deadline - time.monotonic()
             offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
+
+    async def _wait(
+        self, exchange: HttpExchange, head: Head, asker: Asker, headers: Headers, *, seconds: float
+    ) -> Place:
+        """A place at an engine, once one is free; a client that streams is told meanwhile."""
+
+        def offers() -> Endpoints:
+            try:
+                return _offering(self._finder.served(exchange.caller, head.model), exchange.path)
+            except HttpError:
+                return ()
+
+        waiting: Awaitable[Place] = self._engines.wait(asker, offers, seconds=seconds)
+        if head.stream and KINDS.get(exchange.path) in _GENERATES:
+            waiting = with_comments(waiting, exchange, headers, lambda: "the engines are busy")
+        return await waiting
+
+    def _asker(self, exchange: HttpExchange, head: Head) -> Asker:
+        caller = exchange.caller
+        version = self._finder.engine_version(caller, head.model)
+        return Asker(version, caller.require_project(), exchange.background)
 
     async def _relay(
         self,
         exchange: HttpExchange,
         response: EngineConnection,
-        pool: EngineConnectionPool,
+        place: Place,
         meter: UsageMeter,
         disconnect: DisconnectWatch,
         events: UsageFilter,
@@ -223,13 +257,18 @@ class InferenceHandler:
             kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
             if kind.startswith("text/event-stream") or exchange.status:
-                await _stream(exchange, response, meter, disconnect, events, headers)
+                await stream(exchange, response, meter, disconnect, events, headers)
             else:
-                await _whole(exchange, response, meter, disconnect, headers)
+                await whole(exchange, response, meter, disconnect, headers)
         finally:
             # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.
-            pool.done(response)
+            self._engines.done(place, response)
+
+
+def _salted(judge: BodyJudge, offer: Offer) -> bool:
+    """Returns True if the engines keep the prompts of organizations apart by a salt."""
+    return judge.check.salted or offer.able[0].cache_salt
 
 
 def _offering(endpoints: Endpoints, path: str) -> Endpoints:
@@ -248,91 +287,3 @@ def _offering(endpoints: Endpoints, path: str) -> Endpoints:
         endpoints = tuple(able)
     salted = [endpoint for endpoint in endpoints if endpoint.cache_salt]
     return tuple(salted) if salted else endpoints
-
-
-async def _whole(
-    exchange: HttpExchange,
-    response: EngineConnection,
-    meter: UsageMeter,
-    disconnect: DisconnectWatch,
-    headers: Headers,
-) -> None:
-    try:
-        body = await response.read()
-    except EngineBroken as error:
-        raise _broken() from error
-    meter.first_byte()
-    meter.answered(len(body))
-    meter.report(usage_of(body))
-    meter.write(response.status)
-    disconnect.stop()
-    await respond(exchange.send, response.status, headers, body)
-
-
-async def _stream(
-    exchange: HttpExchange,
-    response: EngineConnection,
-    meter: UsageMeter,
-    disconnect: DisconnectWatch,
-    events: UsageFilter,
-    headers: Headers,
-) -> None:
-    send = exchange.send
-    meter.streams = True
-    status = response.status
-    if not exchange.status:
-        headers += _STREAM_HEADERS
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-    try:
-        while data := await response.readany():
-            meter.first_byte()
-            meter.answered(len(data))
-            if shown := events.feed(data):
-                await send({"type": "http.response.body", "body": shown, "more_body": True})
-        last = events.finish()
-    except EngineBroken as error:
-        log.warning("engine_stream_broken", error=repr(error))
-        broken = _broken()
-        last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
-    finally:
-        # Of what the engine has counted so far, however the stream ends.
-        meter.report(events.usage)
-    meter.write(status)
-    disconnect.stop()
-    await send({"type": "http.response.body", "body": last})
-
-
-async def _with_comments(
-    finding: Awaitable[Offer],
-    exchange: HttpExchange,
-    headers: Headers,
-    waits_for: Callable[[], str],
-) -> Offer:
-    """The engines that are found; a client that waits is told what for, in comments."""
-    task = asyncio.ensure_future(finding)
-    said, due = "", 0.0
-    try:
-        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-            if (words := waits_for()) == said and time.monotonic() < due:
-                continue
-            said, due = words, time.monotonic() + COMMENT_SECONDS
-            if not exchange.status:
-                start = [_SSE, *headers, *_STREAM_HEADERS]
-                await exchange.send(
-                    {"type": "http.response.start", "status": 200, "headers": start}
-                )
-            comment = f": {words}\n\n".encode()
-            await exchange.send({"type": "http.response.body", "body": comment, "more_body": True})
-        return task.result()
-    finally:
-        task.cancel()
-
-
-async def _end_stream(exchange: HttpExchange, error: HttpError) -> None:
-    await exchange.send({"type": "http.response.body", "body": b"data: %b\n\n" % error.body()})
-
-
-def _broken() -> HttpError:
-    return HttpError(
-        502, "The engine broke off its answer.", kind="server_error", code="engine_failed"
-    )

@@ -100,6 +100,7 @@ class _Inner:
         scope: Scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
         self.exchange = HttpExchange(scope, self._receive, self._send)
         self.exchange.principal = caller
+        self.exchange.background = True
         self.answer = b""
         self._messages: list[Message] = [{"type": "http.request", "body": body}]
 

@@ -42,6 +42,12 @@ class EngineEndpoint:
     embeddings: bool = False
     # It keeps the cached prompts of different salts apart.
     cache_salt: bool = False
+    # Requests that a gateway has open there at once; 0 for any number.
+    places: int = 0
+
+    def has_room(self, active: int) -> bool:
+        """Returns True if one more than so many requests may be open."""
+        return not self.places or active < self.places
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,13 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             frozenset(able.routes),
             embeddings=able.embeddings,
             cache_salt=able.cache_salt,
+            places=_places(able.max_concurrency),
         )
+
+
+def _places(concurrency: int) -> int:
+    """The requests that an engine answers at once, and a few that are there when one ends."""
+    return concurrency + concurrency // 8 + 1 if concurrency > 0 else 0
 
 
 class OpenRequests:

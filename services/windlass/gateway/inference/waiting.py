@@ -113,6 +113,17 @@ class ModelFinder:
                     return
                 await self._change(left)
 
+    def engine_version(self, caller: Principal, model: str) -> str:
+        """The version of the engines that answer for a name; empty if it was forgotten."""
+        named = self._names.find(caller.project_id, model)
+        return named.engine_version_id if named is not None else ""
+
+    def served(self, caller: Principal, model: str) -> tuple[EngineEndpoint, ...]:
+        """The engines that have the model loaded at this moment."""
+        named = self._names.find(caller.project_id, model)
+        route = self._routes.find(named.version_id) if named is not None else None
+        return route.endpoints if route is not None else ()
+
     def waits_for(self, caller: Principal, model: str) -> str:
         """Returns what the start of the model's engine waits for, in general words if unknown."""
         return self._waits_for(caller, model) or "the model is loading"
@@ -139,11 +150,10 @@ class ModelFinder:
     @contextmanager
     def under_way(self, caller: Principal, model: str) -> Iterator[None]:
         """Counts a request for the model that engines answer, for the length of the block."""
-        named = self._names.find(caller.project_id, model)
         self._routes.begin(caller.project_id, model)
         try:
             # A name that was forgotten meanwhile is found again by the next request.
-            with self._load.counted(named.engine_version_id if named is not None else ""):
+            with self._load.counted(self.engine_version(caller, model)):
                 yield
         finally:
             self._routes.end(caller.project_id, model)

@@ -8,7 +8,7 @@ from windlass.workload_phases import TERMINAL_PHASES
 
 
 class Waits:
-    """When engines began to wait, and which clusters were asked besides; times are Unix seconds.
+    """Times since which engines wait, in Unix seconds, and the clusters that were asked besides.
 
     A planner that is new has seen nobody wait.
     """
@@ -26,7 +26,7 @@ class Waits:
         self.asked = {one: last for one, last in self.asked.items() if one in versions}
 
     def seconds(self, engine: Engine, now: float) -> float:
-        """How long an engine has waited without a break; 0 if it does not."""
+        """Seconds that an engine has waited without a break; 0 if it does not."""
         return now - self._since.get(engine.id, now)
 
 

@@ -42,8 +42,8 @@ async def measure(options: Options) -> list[Figure]:
     ]
     loads = [number % 7 for number in range(REPLICAS)]
     floor = _microseconds(lambda: min(loads), rounds)
-    least = _microseconds(lambda: engines._pick(there, set(), 0), rounds)
-    kept = _microseconds(lambda: engines._pick(there, set(), 12_345), rounds)
+    least = _microseconds(lambda: engines.choose(there), rounds)
+    kept = _microseconds(lambda: engines.choose(there, 12_345), rounds)
     head = read_head(_conversation(20))
     number = _microseconds(lambda: head.conversation("org-a"), rounds)
     rows, view = _world()

@@ -276,6 +276,7 @@ class EngineRun:
     async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
         """Waits until the process ends or stops answering."""
         served = await control.served()
+        served = served.chosen(from_message(self.workload.engine.arguments))
         self._capabilities = pb.EngineCapabilities(**asdict(served))
         self._adapters.want(self.workload.engine.adapters)
         self._endpoint = f"unix://{self._files.socket}"

@@ -8,7 +8,7 @@ import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Target
 from windlass.core.errors import AppError, from_rpc
-from windlass.gateway.inference.connection import EngineConnection
+from windlass.gateway.inference.engines.connection import EngineConnection
 from windlass.tunnel.byte_stream import ByteStream, ConnectStub, over_call
 
 # The tunnel itself gives an agent a little less to dial back.

@@ -1,0 +1,21 @@
+"""Owns the gateway's exchanges with engines: connections, the choice among engines, and lines.
+
+May import the gateway's errors and routes, the tunnel and the kernel.
+"""
+
+from windlass.gateway.inference.engines.choice import Engines
+from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.lines import Offers, Place
+from windlass.gateway.inference.engines.places import Asker, NoAnswer
+from windlass.gateway.inference.engines.pool import EngineConnectionPool
+
+__all__ = [
+    "Asker",
+    "EngineBroken",
+    "EngineConnection",
+    "EngineConnectionPool",
+    "Engines",
+    "NoAnswer",
+    "Offers",
+    "Place",
+]

@@ -1,0 +1,163 @@
+"""Exchanges with engines: chosen by conversation and load, with retries."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+
+from windlass.core import telemetry
+from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.lines import Offers, Place
+from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
+from windlass.gateway.inference.engines.pool import EngineConnectionPool
+from windlass.gateway.inference.routes import EngineEndpoint
+from windlass.tunnel.byte_stream import ConnectStub
+
+log = telemetry.logger("gateway.engines")
+POOLS = 256
+# Open requests by which the engine of a conversation may be ahead of the least busy one.
+BUSIER = 4
+# Spreads the bits of a product over its upper half (Fibonacci hashing).
+_MIXER, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+# It has unloaded the model since the last news of it, or has too much to do.
+_TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
+class Engines:
+    """Opens exchanges with engines."""
+
+    def __init__(self, tunnels: ConnectStub | None = None) -> None:
+        self._pools: dict[str, EngineConnectionPool] = {}
+        self._tunnels = tunnels
+        self._places = Places(self.choose)
+
+    def place(
+        self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0
+    ) -> Place | None:
+        """Takes a place for a request; None where every engine has as much to do as it can.
+
+        Requests of one conversation go to one engine, unless it is busier than others by a
+        margin; those of none, 0, to the engine that is least busy. Who got a place gives it
+        back by `done`.
+        """
+        pool = self.choose(endpoints, conversation)
+        return self._places.take(asker, pool) if pool is not None else None
+
+    async def wait(self, asker: Asker, offers: Offers, *, seconds: float) -> Place:
+        """Waits for a place in line; raises HttpError 429 or 503, NoAnswer once none is offered."""
+        return await self._places.wait(asker, offers, seconds)
+
+    async def open(
+        self,
+        place: Place,
+        endpoints: Sequence[EngineEndpoint],
+        path: str,
+        body: bytes,
+        request_id: str,
+    ) -> EngineConnection:
+        """Sends a request to the place's engine, or to another that takes it.
+
+        Returns with its status and headers read; the place is at the engine that answers. Raises
+        NoAnswer when no engine takes it.
+        """
+        tried: set[str] = set()
+        for attempt in range(3):
+            if place.pool.address in tried:
+                self._move(place, endpoints, tried)
+            address = place.pool.address
+            try:
+                connection = await place.pool.send(path, body, request_id)
+            except (OSError, EngineBroken) as error:
+                # A pooled connection may have been closed just now: the same engine is
+                # worth one more try, but one that refuses connections is not.
+                if attempt or isinstance(error, OSError):
+                    tried.add(address)
+                log.warning("engine_unreachable", engine=address, error=repr(error))
+                if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
+                    break
+                continue
+            if connection.status not in _TRY_ANOTHER or attempt == 2:
+                return connection
+            tried.add(address)
+            left = {endpoint.address for endpoint in endpoints} - tried
+            if not left and connection.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                return connection
+            connection.close()
+            place.pool.done(connection)
+            if not left:
+                break
+        raise NoAnswer
+
+    def done(self, place: Place, connection: EngineConnection | None = None) -> None:
+        """Takes back a place, and the connection to the engine if one was opened."""
+        if connection is not None:
+            place.pool.done(connection)
+        self._places.free(place)
+
+    async def follow(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Gives places at engines that come to those that wait, until cancelled."""
+        while True:
+            await changed()
+            self._places.rerouted()
+
+    @property
+    def waiting(self) -> int:
+        """The requests that wait for a place."""
+        return self._places.waiting
+
+    def _move(self, place: Place, endpoints: Sequence[EngineEndpoint], tried: set[str]) -> None:
+        """Moves a place to an engine that was not tried, however busy."""
+        left = [one for one in endpoints if one.address not in tried]
+        place.pool.active -= 1
+        place.pool = self._best(left, 0)[0]
+        place.pool.active += 1
+
+    def choose(
+        self, endpoints: Sequence[EngineEndpoint], conversation: int = 0
+    ) -> EngineConnectionPool | None:
+        """Returns the engine that should get a request; None where none has a free place."""
+        pool, endpoint = self._best(endpoints, conversation)
+        if endpoint.has_room(pool.active):
+            return pool
+        free = [one for one in endpoints if one.has_room(self._pool(one.address).active)]
+        return self._best(free, 0)[0] if free else None
+
+    def _best(
+        self, endpoints: Sequence[EngineEndpoint], conversation: int
+    ) -> tuple[EngineConnectionPool, EngineEndpoint]:
+        if len(endpoints) == 1:
+            return self._pool(endpoints[0].address), endpoints[0]
+        start = random.randrange(len(endpoints))  # noqa: S311
+        best = kept = None
+        least = heaviest = -1
+        # One pass, since it is made for each request and replicas may be many.
+        for endpoint in (*endpoints[start:], *endpoints[:start]):
+            address = endpoint.address
+            pool = self._pools.get(address) or self._pool(address)
+            if best is None or pool.active < least:
+                best, least = (pool, endpoint), pool.active
+            if conversation:
+                # Rendezvous: an engine that comes or goes moves its own conversations alone.
+                weight = (conversation ^ pool.seed) * _MIXER & _MASK
+                if weight > heaviest:
+                    heaviest, kept = weight, (pool, endpoint)
+        if best is None:
+            raise AssertionError("a caller stops when every endpoint was tried")
+        return kept if kept is not None and kept[0].active <= least + BUSIER else best
+
+    def _pool(self, address: str) -> EngineConnectionPool:
+        found = self._pools.get(address)
+        if found is None:
+            found = self._pools[address] = EngineConnectionPool(address, self._tunnels)
+            self._drop_idle()
+        return found
+
+    def _drop_idle(self) -> None:
+        """Engines come and go under new addresses: forgets the oldest that do nothing."""
+        for address in list(self._pools)[: max(0, len(self._pools) - POOLS)]:
+            if not self._pools[address].active:
+                self._pools.pop(address).close()
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        for pool in self._pools.values():
+            pool.close()

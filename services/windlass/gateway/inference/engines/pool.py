@@ -1,0 +1,124 @@
+"""Connections to the address of one engine, kept while they rest."""
+
+import asyncio
+import hashlib
+import os
+import ssl
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote, urlsplit
+
+from windlass.gateway.inference.engines import tunnel
+from windlass.gateway.inference.engines.connection import EngineConnection
+from windlass.tunnel.byte_stream import ConnectStub
+
+CONNECT_SECONDS = 2.0
+# Engines close what rests for long; we do it before they do.
+IDLE_SECONDS = 30.0
+
+
+class EngineConnectionPool:
+    """The connections to one address."""
+
+    def __init__(self, address: str, tunnels: ConnectStub | None = None):
+        self.address = address
+        self._address = urlsplit(address)
+        self._tunnels = tunnels
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[EngineConnection] = []
+        self._heads: dict[str, bytes] = {}
+        # Requests that have a place at the engine.
+        self.active = 0
+        # The same at every gateway.
+        self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
+
+    async def send(self, path: str, body: bytes, request_id: str) -> EngineConnection:
+        """Sends a request; returns the connection with the status read.
+
+        Raises OSError or TimeoutError when it cannot connect, EngineBroken.
+        """
+        connection = self._rested() or await self._connect()
+        head = self._heads.get(path) or self._head(path)
+        ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
+        try:
+            await connection.exchange(b"".join((head, ids, body)))
+        except BaseException:
+            connection.rest()
+            raise
+        return connection
+
+    def done(self, connection: EngineConnection) -> None:
+        """Takes back a connection from `send`."""
+        connection.rest()
+        if connection.reusable:
+            connection.idle_since = self._loop.time()
+            self._idle.append(connection)
+        if self._idle and self._is_old(self._idle[0]):
+            self._idle.pop(0).close()
+
+    def close(self) -> None:
+        """Closes idle connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _rested(self) -> EngineConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable and not self._is_old(connection):
+                return connection
+            connection.close()
+        return None
+
+    def _is_old(self, connection: EngineConnection) -> bool:
+        return self._loop.time() - connection.idle_since > IDLE_SECONDS
+
+    async def _connect(self) -> EngineConnection:
+        where, loop = self._address, self._loop
+        if where.scheme == "tunnel":
+            if self._tunnels is None:
+                raise ConnectionError("This gateway has no tunnel to the engine's cluster.")
+            return await tunnel.connect(self._tunnels, where)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if where.scheme == "unix":
+                with plain_socket("/" + where.path.lstrip("/")) as path:
+                    return (
+                        await loop.create_unix_connection(lambda: EngineConnection(loop), path)
+                    )[1]
+            secure = ssl.create_default_context() if where.scheme == "https" else None
+            port = where.port or (443 if secure else 80)
+            made = await loop.create_connection(
+                lambda: EngineConnection(loop), where.hostname or "", port, ssl=secure
+            )
+            return made[1]
+
+    def _head(self, path: str) -> bytes:
+        where = self._address
+        is_http = where.scheme in ("http", "https")
+        host = where.netloc.rpartition("@")[2] if is_http else "engine"
+        target = quote((where.path.rstrip("/") if is_http else "") + path)
+        head = (
+            f"POST {target} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        ).encode()
+        self._heads[path] = head
+        return head
+
+
+@contextmanager
+def plain_socket(path: str) -> Iterator[str]:
+    """A path of the very socket that lies at `path` and is no link; raises OSError.
+
+    A link in its place could lead the server to talk to anything.
+    """
+    if not hasattr(os, "O_PATH"):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ConnectionError(f"{path} is not a socket")
+        yield path
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise ConnectionError(f"{path} is not a socket")
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

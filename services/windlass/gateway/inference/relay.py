@@ -1,0 +1,115 @@
+"""Relay of an engine's answer to the client, whole or as events."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from windlass.core import telemetry
+from windlass.gateway.asgi import Headers, respond
+from windlass.gateway.errors import HttpError, error_body
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.disconnect_watch import DisconnectWatch
+from windlass.gateway.inference.engines import EngineBroken, EngineConnection
+from windlass.gateway.inference.meter import UsageMeter
+from windlass.gateway.inference.sse import UsageFilter, usage_of
+
+log = telemetry.logger("gateway.inference")
+_STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+_SSE = (b"content-type", b"text/event-stream; charset=utf-8")
+# Of silence while a request waits; proxies and clients close what is quiet for a minute.
+COMMENT_SECONDS = 5.0
+# The first comment, and one that says something new, comes this soon.
+LOOK_SECONDS = 1.0
+T = TypeVar("T")
+
+
+async def whole(
+    exchange: HttpExchange,
+    response: EngineConnection,
+    meter: UsageMeter,
+    disconnect: DisconnectWatch,
+    headers: Headers,
+) -> None:
+    """Answers with the engine's whole body; raises HttpError 502 if it broke off."""
+    try:
+        body = await response.read()
+    except EngineBroken as error:
+        raise _broken() from error
+    meter.first_byte()
+    meter.answered(len(body))
+    meter.report(usage_of(body))
+    meter.write(response.status)
+    disconnect.stop()
+    await respond(exchange.send, response.status, headers, body)
+
+
+async def stream(
+    exchange: HttpExchange,
+    response: EngineConnection,
+    meter: UsageMeter,
+    disconnect: DisconnectWatch,
+    events: UsageFilter,
+    headers: Headers,
+) -> None:
+    """Answers with the engine's events, an error event last if it broke off."""
+    send = exchange.send
+    meter.streams = True
+    status = response.status
+    if not exchange.status:
+        headers += _STREAM_HEADERS
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+    try:
+        while data := await response.readany():
+            meter.first_byte()
+            meter.answered(len(data))
+            if shown := events.feed(data):
+                await send({"type": "http.response.body", "body": shown, "more_body": True})
+        last = events.finish()
+    except EngineBroken as error:
+        log.warning("engine_stream_broken", error=repr(error))
+        broken = _broken()
+        last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
+    finally:
+        # Of what the engine has counted so far, however the stream ends.
+        meter.report(events.usage)
+    meter.write(status)
+    disconnect.stop()
+    await send({"type": "http.response.body", "body": last})
+
+
+async def with_comments(
+    awaited: Awaitable[T],
+    exchange: HttpExchange,
+    headers: Headers,
+    waits_for: Callable[[], str],
+) -> T:
+    """Returns what is waited for; the client is told meanwhile what that is, in comments."""
+    task = asyncio.ensure_future(awaited)
+    said, due = "", 0.0
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+            if (words := waits_for()) == said and time.monotonic() < due:
+                continue
+            said, due = words, time.monotonic() + COMMENT_SECONDS
+            if not exchange.status:
+                start = [_SSE, *headers, *_STREAM_HEADERS]
+                await exchange.send(
+                    {"type": "http.response.start", "status": 200, "headers": start}
+                )
+            comment = f": {words}\n\n".encode()
+            await exchange.send({"type": "http.response.body", "body": comment, "more_body": True})
+        return task.result()
+    finally:
+        task.cancel()
+
+
+async def end_stream(exchange: HttpExchange, error: HttpError) -> None:
+    """Ends a stream that has begun with an error event."""
+    await exchange.send({"type": "http.response.body", "body": b"data: %b\n\n" % error.body()})
+
+
+def _broken() -> HttpError:
+    return HttpError(
+        502, "The engine broke off its answer.", kind="server_error", code="engine_failed"
+    )
