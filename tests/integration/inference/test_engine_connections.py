@@ -13,8 +13,8 @@ from windlass.gateway.inference.engines import (
     EngineBroken,
     EngineConnection,
     EngineConnectionPool,
+    EnginePlace,
     Engines,
-    Place,
 )
 from windlass.gateway.inference.engines import connection as connections
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -66,7 +66,7 @@ async def ask(pool: EngineConnectionPool) -> EngineConnection:
     return await pool.send(PATH, b"{}", "req_1")
 
 
-def take(engines: Engines, endpoints: list[EngineEndpoint]) -> Place:
+def take(engines: Engines, endpoints: list[EngineEndpoint]) -> EnginePlace:
     place = engines.place(endpoints, Asker("mv", "proj"))
     assert place is not None
     return place

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.engines import Asker, Engines, NoAnswer, Place, places
+from windlass.gateway.inference.engines import Asker, EnginePlace, Engines, NoAnswer, places
 from windlass.gateway.inference.engines.lines import AGED_SECONDS, Line, Waiter
 from windlass.gateway.inference.routes import EngineEndpoint
 
@@ -27,10 +27,10 @@ class Waiting:
         self.engines = Engines()
         self.there: Endpoints = endpoints
         # In the order in which they got a place.
-        self.got: list[tuple[str, Place]] = []
+        self.got: list[tuple[str, EnginePlace]] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    def take(self, project: str, among: Endpoints = ()) -> Place:
+    def take(self, project: str, among: Endpoints = ()) -> EnginePlace:
         place = self.engines.place(among or self.there, Asker("mv", project))
         assert place is not None
         return place
@@ -55,7 +55,7 @@ class Waiting:
         await asyncio.sleep(0)
         return self.tasks[-1]
 
-    async def turns(self, held: Place, number: int) -> list[str]:
+    async def turns(self, held: EnginePlace, number: int) -> list[str]:
         """Whose turns come next, where each gives its place back at once."""
         for _ in range(number):
             self.engines.done(held)
@@ -213,7 +213,7 @@ async def test_no_place_is_lost_or_given_twice(
     steps: list[tuple[str, str, bool]], rooms: list[int]
 ) -> None:
     world = Waiting(*(endpoint(str(number), room) for number, room in enumerate(rooms)))
-    open_places: list[Place] = []
+    open_places: list[EnginePlace] = []
     for step, project, background in steps:
         open_places += [place for _, place in world.got]
         world.got.clear()

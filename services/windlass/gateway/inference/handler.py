@@ -13,7 +13,13 @@ from windlass.gateway.asgi import ClientLeft, Headers, read_body
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
-from windlass.gateway.inference.engines import Asker, EngineConnection, Engines, NoAnswer, Place
+from windlass.gateway.inference.engines import (
+    Asker,
+    EngineConnection,
+    EnginePlace,
+    Engines,
+    NoAnswer,
+)
 from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
@@ -184,7 +190,7 @@ class InferenceHandler:
         headers: Headers,
         *,
         usage: bool,
-    ) -> tuple[EngineConnection, Place]:
+    ) -> tuple[EngineConnection, EnginePlace]:
         """An engine's answer, and the place there, which the caller gives back.
 
         Waits for a place where all are taken, and for another engine when those that are known
@@ -222,7 +228,7 @@ class InferenceHandler:
 
     async def _wait(
         self, exchange: HttpExchange, head: Head, asker: Asker, headers: Headers, *, seconds: float
-    ) -> Place:
+    ) -> EnginePlace:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
 
         def offers() -> Endpoints:
@@ -231,7 +237,7 @@ class InferenceHandler:
             except HttpError:
                 return ()
 
-        waiting: Awaitable[Place] = self._engines.wait(asker, offers, seconds=seconds)
+        waiting: Awaitable[EnginePlace] = self._engines.wait(asker, offers, seconds=seconds)
         if head.stream and KINDS.get(exchange.path) in _GENERATES:
             waiting = with_comments(waiting, exchange, headers, lambda: "the engines are busy")
         return await waiting
@@ -245,7 +251,7 @@ class InferenceHandler:
         self,
         exchange: HttpExchange,
         response: EngineConnection,
-        place: Place,
+        place: EnginePlace,
         meter: UsageMeter,
         disconnect: DisconnectWatch,
         events: UsageFilter,

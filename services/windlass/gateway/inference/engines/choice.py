@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from windlass.core import telemetry
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
-from windlass.gateway.inference.engines.lines import Offers, Place
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -32,7 +32,7 @@ class Engines:
 
     def place(
         self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0
-    ) -> Place | None:
+    ) -> EnginePlace | None:
         """Takes a place for a request; None where every engine has as much to do as it can.
 
         Requests of one conversation go to one engine, unless it is busier than others by a
@@ -42,13 +42,13 @@ class Engines:
         pool = self.choose(endpoints, conversation)
         return self._places.take(asker, pool) if pool is not None else None
 
-    async def wait(self, asker: Asker, offers: Offers, *, seconds: float) -> Place:
+    async def wait(self, asker: Asker, offers: Offers, *, seconds: float) -> EnginePlace:
         """Waits for a place in line; raises HttpError 429 or 503, NoAnswer once none is offered."""
         return await self._places.wait(asker, offers, seconds)
 
     async def open(
         self,
-        place: Place,
+        place: EnginePlace,
         endpoints: Sequence[EngineEndpoint],
         path: str,
         body: bytes,
@@ -87,7 +87,7 @@ class Engines:
                 break
         raise NoAnswer
 
-    def done(self, place: Place, connection: EngineConnection | None = None) -> None:
+    def done(self, place: EnginePlace, connection: EngineConnection | None = None) -> None:
         """Takes back a place, and the connection to the engine if one was opened."""
         if connection is not None:
             place.pool.done(connection)
@@ -104,7 +104,9 @@ class Engines:
         """The requests that wait for a place."""
         return self._places.waiting
 
-    def _move(self, place: Place, endpoints: Sequence[EngineEndpoint], tried: set[str]) -> None:
+    def _move(
+        self, place: EnginePlace, endpoints: Sequence[EngineEndpoint], tried: set[str]
+    ) -> None:
         """Moves a place to an engine that was not tried, however busy."""
         left = [one for one in endpoints if one.address not in tried]
         place.pool.active -= 1

@@ -16,7 +16,7 @@ _ASSUMED_SECONDS = 1.0
 Offers = Callable[[], tuple[EngineEndpoint, ...]]
 
 
-class Place:
+class EnginePlace:
     """A request that one of the engines answers, or is about to."""
 
     __slots__ = ("line", "pool", "project_id")
@@ -38,7 +38,7 @@ class Waiter:
         self.offers = offers
         self.background = background
         self.since = since
-        self.place: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self.place: asyncio.Future[EnginePlace] = asyncio.get_running_loop().create_future()
 
 
 class Line:

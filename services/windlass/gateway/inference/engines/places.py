@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.engines.lines import Line, Offers, Place, Waiter
+from windlass.gateway.inference.engines.lines import EnginePlace, Line, Offers, Waiter
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import WAIT_SECONDS, WAITING
@@ -57,16 +57,16 @@ class Places:
         self._lines: dict[str, Line] = {}
         self._waiters = 0
 
-    def take(self, asker: Asker, pool: EngineConnectionPool) -> Place:
+    def take(self, asker: Asker, pool: EngineConnectionPool) -> EnginePlace:
         """Takes a place at an engine, whether or not one is free."""
         line = self._lines.get(asker.version_id)
         if line is None:
             line = self._lines[asker.version_id] = Line(asker.version_id)
         line.open[asker.project_id] += 1
         pool.active += 1
-        return Place(line, asker.project_id, pool)
+        return EnginePlace(line, asker.project_id, pool)
 
-    def free(self, place: Place) -> None:
+    def free(self, place: EnginePlace) -> None:
         """Gives a place back, to the next in its line if anybody waits."""
         line, pool = place.line, place.pool
         pool.active -= 1
@@ -80,7 +80,7 @@ class Places:
                 self._give(line, waiter, pool)
         self._forget_empty(line)
 
-    async def wait(self, asker: Asker, offers: Offers, seconds: float) -> Place:
+    async def wait(self, asker: Asker, offers: Offers, seconds: float) -> EnginePlace:
         """Waits for a free place at one of the engines that are offered, while there are any.
 
         Raises NoAnswer once none is offered, and HttpError 429 or 503 when too many wait or the
