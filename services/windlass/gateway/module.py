@@ -116,6 +116,7 @@ async def build(app: App) -> None:
     }.items():
         app.background(f"gateway.{name}", run)
     app.background("gateway.lines", partial(engines.follow, routes.change))
+    app.background("gateway.ejections", engines.probe)
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)
     app.add_check("gateway.keys", authenticator.check)

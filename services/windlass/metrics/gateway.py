@@ -37,6 +37,10 @@ INTER_TOKEN_SECONDS = UnlockedHistogram(
 WAITING = Gauge(
     "windlass_inference_waiting_requests", "Requests that wait for a place at busy engines."
 )
+EJECTED = Gauge(
+    "windlass_inference_ejected_engines",
+    "Engines that this gateway leaves out, or lets back slowly, because they did not answer.",
+)
 WAIT_SECONDS = UnlockedHistogram(
     "windlass_inference_wait_seconds",
     "How long requests waited that found every engine of their model busy.",

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import settled, until
 
 from windlass.gateway.errors import HttpError
@@ -15,6 +17,7 @@ from windlass.gateway.inference.engines import (
     EngineConnectionPool,
     EnginePlace,
     Engines,
+    ejection,
 )
 from windlass.gateway.inference.engines import connection as connections
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -25,7 +28,9 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def engine(*answers: Answer) -> AsyncIterator[tuple[EngineConnectionPool, list[bytes]]]:
+async def engine(
+    *answers: Answer, port: int = 0
+) -> AsyncIterator[tuple[EngineConnectionPool, list[bytes]]]:
     """An engine whose n-th connection is served by the n-th answer, the last one for all others."""
     heads: list[bytes] = []
     left = list(answers)
@@ -40,7 +45,7 @@ async def engine(*answers: Answer) -> AsyncIterator[tuple[EngineConnectionPool, 
                 await answer(reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
     async with server:
         port = server.sockets[0].getsockname()[1]
         pool = EngineConnectionPool(f"http://127.0.0.1:{port}")
@@ -203,6 +208,34 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
         assert (answer.status, await answer.read()) == (503, b"{}")
         engines.done(place, answer)
         assert not any(engines._pool(one).active for one in addresses)
+        await engines.close()
+
+
+async def test_an_engine_that_is_gone_is_tried_once_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ejection, "FIRST_SECONDS", 0.02)
+    port = free_port()
+    async with engine(says(WHOLE)) as (free, _):
+        engines = Engines()
+        addresses = [f"http://127.0.0.1:{port}", free._address.geturl()]
+        endpoints = [EngineEndpoint(one, one, frozenset()) for one in addresses]
+
+        async def answered_by() -> str:
+            place = take(engines, endpoints)
+            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            assert await answer.read() == b"{}"
+            engines.done(place, answer)
+            return place.pool.address
+
+        with capture_logs() as logs:
+            for _ in range(20):
+                assert await answered_by() == addresses[1]
+        assert [log["event"] for log in logs].count("engine_unreachable") == 1
+        probing = asyncio.create_task(engines.probe())
+        async with engine(says(WHOLE), port=port):
+            await until(answered_by, holds=lambda address: address == addresses[0])
+        probing.cancel()
         await engines.close()
 
 

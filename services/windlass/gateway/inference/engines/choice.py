@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from windlass.core import telemetry
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
@@ -28,7 +29,8 @@ class Engines:
     def __init__(self, tunnels: ConnectStub | None = None) -> None:
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
-        self._places = Places(self.choose)
+        self._ejections = Ejections(lambda address: self._pool(address).active)
+        self._places = Places(self.choose, self._ejections.able)
 
     def place(
         self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0
@@ -71,10 +73,12 @@ class Engines:
                 # worth one more try, but one that refuses connections is not.
                 if attempt or isinstance(error, OSError):
                     tried.add(address)
+                    self._ejections.failed(address)
                 log.warning("engine_unreachable", engine=address, error=repr(error))
                 if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
                     break
                 continue
+            self._ejections.answered(address)
             if connection.status not in _TRY_ANOTHER or attempt == 2:
                 return connection
             tried.add(address)
@@ -99,6 +103,12 @@ class Engines:
             await changed()
             self._places.rerouted()
 
+    async def probe(self) -> None:
+        """Looks after engines that did not answer, until cancelled."""
+        await self._ejections.probe(
+            lambda address: self._pool(address).reachable(), self._places.rerouted
+        )
+
     @property
     def waiting(self) -> int:
         """The requests that wait for a place."""
@@ -109,14 +119,13 @@ class Engines:
     ) -> None:
         """Moves a place to an engine that was not tried, however busy."""
         left = [one for one in endpoints if one.address not in tried]
-        place.pool.active -= 1
-        place.pool = self._best(left, 0)[0]
-        place.pool.active += 1
+        self._places.move(place, self._best(self._ejections.able(left), 0)[0])
 
     def choose(
         self, endpoints: Sequence[EngineEndpoint], conversation: int = 0
     ) -> EngineConnectionPool | None:
         """Returns the engine that should get a request; None where none has a free place."""
+        endpoints = self._ejections.able(endpoints)
         pool, endpoint = self._best(endpoints, conversation)
         if endpoint.has_room(pool.active):
             return pool

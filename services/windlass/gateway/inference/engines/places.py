@@ -41,6 +41,7 @@ class Asker(NamedTuple):
     background: bool = False
 
 
+Able = Callable[[Sequence[EngineEndpoint]], Sequence[EngineEndpoint]]
 Pick = Callable[[Sequence[EngineEndpoint]], EngineConnectionPool | None]
 
 
@@ -51,9 +52,13 @@ class Places:
     later never takes it.
     """
 
-    def __init__(self, pick: Pick):
-        """`pick` chooses an engine that has a free place, if there is one."""
+    def __init__(self, pick: Pick, able: Able):
+        """`pick` chooses an engine that has a free place, if there is one.
+
+        `able` leaves out engines that should get no request now.
+        """
         self._pick = pick
+        self._able = able
         self._lines: dict[str, Line] = {}
         self._waiters = 0
 
@@ -73,12 +78,15 @@ class Places:
         line.open[place.project_id] -= 1
         if not line.open[place.project_id]:
             del line.open[place.project_id]
-        if self._waiters and len(line):
-            now = asyncio.get_running_loop().time()
-            line.freed(now)
-            if waiter := line.first(now, lambda one: _has_room(one, pool)):
-                self._give(line, waiter, pool)
+        self._fill(line, pool)
         self._forget_empty(line)
+
+    def move(self, place: EnginePlace, pool: EngineConnectionPool) -> None:
+        """Moves a place to another engine, whether or not one is free there."""
+        before, place.pool = place.pool, pool
+        before.active -= 1
+        pool.active += 1
+        self._fill(place.line, before)
 
     async def wait(self, asker: Asker, offers: Offers, seconds: float) -> EnginePlace:
         """Waits for a free place at one of the engines that are offered, while there are any.
@@ -126,6 +134,21 @@ class Places:
         """The requests that wait."""
         return self._waiters
 
+    def _fill(self, line: Line, pool: EngineConnectionPool) -> None:
+        """Gives the place that became free at an engine to the next in line."""
+        if self._waiters and len(line):
+            now = asyncio.get_running_loop().time()
+            line.freed(now)
+            if waiter := line.first(now, lambda one: self._may_have(one, pool)):
+                self._give(line, waiter, pool)
+
+    def _may_have(self, waiter: Waiter, pool: EngineConnectionPool) -> bool:
+        """Returns True if an engine has room for a request, and is offered to it."""
+        return any(
+            one.address == pool.address and one.has_room(pool.active)
+            for one in self._able(waiter.offers())
+        )
+
     def _give(self, line: Line, waiter: Waiter, pool: EngineConnectionPool) -> None:
         line.leave(waiter)
         if not waiter.place.done():
@@ -165,11 +188,6 @@ class Places:
     def _forget_empty(self, line: Line) -> None:
         if not line.open and not len(line):
             self._lines.pop(line.version_id, None)
-
-
-def _has_room(waiter: Waiter, pool: EngineConnectionPool) -> bool:
-    """Returns True if a request may have a place at the engine, which has one free."""
-    return any(one.address == pool.address and one.has_room(pool.active) for one in waiter.offers())
 
 
 def _refuse(waiter: Waiter, error: HttpError) -> None:

@@ -48,12 +48,20 @@ class EngineConnectionPool:
             raise
         return connection
 
+    async def reachable(self) -> bool:
+        """Returns True if a connection can be made; it rests until the next request."""
+        try:
+            connection = await self._connect()
+        except (OSError, TimeoutError):
+            return False
+        self._rest(connection)
+        return True
+
     def done(self, connection: EngineConnection) -> None:
         """Takes back a connection from `send`."""
         connection.rest()
         if connection.reusable:
-            connection.idle_since = self._loop.time()
-            self._idle.append(connection)
+            self._rest(connection)
         if self._idle and self._is_old(self._idle[0]):
             self._idle.pop(0).close()
 
@@ -61,6 +69,10 @@ class EngineConnectionPool:
         """Closes idle connections."""
         while self._idle:
             self._idle.pop().close()
+
+    def _rest(self, connection: EngineConnection) -> None:
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
 
     def _rested(self) -> EngineConnection | None:
         while self._idle:

@@ -1,0 +1,120 @@
+"""Engines that do not answer: left out, probed, and let back slowly."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.support.waiting import soon, until
+
+from windlass.gateway.inference.engines import ejection
+from windlass.gateway.inference.engines.ejection import FULL, Ejections
+from windlass.gateway.inference.routes import EngineEndpoint
+
+THERE = [EngineEndpoint(name, name, frozenset()) for name in "abc"]
+
+
+class World:
+    """Three engines, of which some can be reached."""
+
+    def __init__(self) -> None:
+        self.active = Counter[str]()
+        self.reachable: set[str] = set()
+        self.probes = Counter[str]()
+        self.back = 0
+        self.ejections = Ejections(lambda address: self.active[address])
+
+    def able(self) -> str:
+        return "".join(one.address for one in self.ejections.able(THERE))
+
+    async def reaches(self, address: str) -> bool:
+        self.probes[address] += 1
+        return address in self.reachable
+
+    def _came_back(self) -> None:
+        self.back += 1
+
+    @asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.ejections.probe(self.reaches, self._came_back))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ejection, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(ejection, "LONGEST_SECONDS", 0.02)
+    monkeypatch.setattr(ejection, "_LOOK_SECONDS", 0.005)
+
+
+async def found(condition: Callable[[], bool]) -> None:
+    async with soon(5):
+        await until(condition)
+
+
+async def test_what_failed_is_left_out_and_the_last_one_is_not() -> None:
+    world = World()
+    assert world.able() == "abc"
+    world.ejections.failed("b")
+    assert world.able() == "ac"
+    for address in "ac":
+        world.ejections.failed(address)
+    # It is better to try than to refuse.
+    assert world.able() == "abc"
+
+
+async def test_an_engine_that_is_reached_again_comes_back_slowly() -> None:
+    world = World()
+    async with world.probing():
+        world.ejections.failed("b")
+        await found(lambda: world.probes["b"] > 2)
+        assert (world.able(), world.back) == ("ac", 0)
+        world.reachable.add("b")
+        await found(lambda: world.back == 1)
+    rooms = []
+    while world.ejections._ejected:
+        # As many requests as it may have, and one of them is answered.
+        while "b" in world.able() and world.active["b"] < FULL:
+            world.active["b"] += 1
+        rooms.append(world.active["b"])
+        world.ejections.answered("b")
+    assert rooms == [1, 2, 4, 8, 16]
+    assert world.able() == "abc"
+
+
+async def test_one_that_fails_again_is_left_out_for_longer_each_time() -> None:
+    world = World()
+    for failures in range(1, 4):
+        world.ejections.failed("b")
+        # Those that were sent before say nothing new.
+        world.ejections.failed("b")
+        assert world.ejections._ejected["b"].failures == failures
+        world.ejections._probed("b", is_there=True)
+        assert world.able() == "abc"
+
+
+async def test_what_is_away_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ejection, "FORGOTTEN_SECONDS", 0.05)
+    world = World()
+    async with world.probing():
+        world.ejections.failed("b")
+        await found(lambda: not world.ejections._ejected)
+        probes = world.probes["b"]
+        world.ejections.failed("c")
+        await found(lambda: world.probes["c"] > 1)
+        assert world.probes["b"] == probes
+
+
+async def test_only_what_is_due_is_probed() -> None:
+    world = World()
+    async with world.probing():
+        world.ejections.failed("a")
+        world.ejections._ejected["a"].probe_at += 1000
+        world.ejections.failed("b")
+        await found(lambda: world.probes["b"] > 2)
+        assert world.probes["a"] == 0
