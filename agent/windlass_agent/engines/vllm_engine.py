@@ -136,6 +136,8 @@ class VllmEngine:
             # It reads an adapter again that fell out of this cache, and ends if it cannot.
             f"--max-cpu-loras={spec.max_adapters}",
             *flags_of(_completed(spec), _FLAGS),
+            # The longest that fits, where the whole of the model does not.
+            *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if spec.arguments.tool_parser else []),
             *_ALWAYS,
             *parse_endpoint(spec.endpoint).flags,

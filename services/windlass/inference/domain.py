@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.modelfiles.footprint import Footprint
 from windlass.serving_schedules import ScheduleWindow, scheduled
 
 RUNNING = "running"
@@ -38,6 +39,8 @@ class Name:
     version_id: str
     # The version of complete weights that an engine of it runs.
     engine_version_id: str
+    # What it takes of devices' memory, where that is known.
+    footprint: Footprint | None = None
 
     @property
     def is_adapter(self) -> bool:

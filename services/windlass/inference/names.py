@@ -1,11 +1,13 @@
 """The names of versions that are wanted or served: looked up by need, kept right by a watch."""
 
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
+from dataclasses import fields
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Name
+from windlass.modelfiles.footprint import Footprint
 
 # Versions of one question.
 BATCH = 1000
@@ -57,4 +59,12 @@ def _name(servable: pb.ServableModel) -> Name:
         organization_id=model.organization_id,
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,
+        footprint=_footprint(model),
     )
+
+
+def _footprint(model: pb.Model) -> Footprint | None:
+    if not model.HasField("footprint"):
+        return None
+    said = model.footprint
+    return Footprint(**{one.name: getattr(said, one.name) for one in fields(Footprint)})

@@ -10,12 +10,14 @@ from windlass.core.errors import FailedPrecondition
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
 from windlass.modelfiles import PREFIX_BYTES, check_header, header_bytes
+from windlass.modelfiles.footprint import Footprint
 from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
     ManifestFile,
     check_document,
     documents,
+    footprint_of,
     has_scoring_head,
     refused,
     tensor_files,
@@ -32,6 +34,7 @@ class Inspection:
 
     task: ModelTask = ModelTask.GENERATION
     model_type: str = ""
+    footprint: Footprint | None = None
 
 
 class Artifacts:
@@ -79,7 +82,7 @@ class Artifacts:
                 content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
             if file.path == "config.json":
-                found = _inspected(json.loads(content))
+                found = _inspected(json.loads(content), manifest)
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)
@@ -111,9 +114,9 @@ class Artifacts:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
 
 
-def _inspected(config: dict[str, Any]) -> Inspection:
+def _inspected(config: dict[str, Any], manifest: Manifest) -> Inspection:
     task = ModelTask.SCORING if has_scoring_head(config) else ModelTask.GENERATION
-    return Inspection(task, type_of(config))
+    return Inspection(task, type_of(config), footprint_of(config, manifest))
 
 
 def _differs(message: str) -> FailedPrecondition:

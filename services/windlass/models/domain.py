@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.modelfiles import ID_RULE, is_model_id
+from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 from windlass.models.manifest import Manifest
 
@@ -57,6 +58,8 @@ class Version:
     model_type: str = ""
     # The name of the model that its training began with.
     parent: str = ""
+    # Of config.json and the weights; None where no import looked at them, or they do not say.
+    footprint: Footprint | None = None
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY

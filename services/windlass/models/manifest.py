@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
+from windlass.modelfiles.footprint import Footprint, footprint
 
 # Real ones are shorter.
 TYPE_LENGTH = 64
@@ -98,6 +99,15 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
     weights = sum(file.size for file in tensor_files(manifest))
     with refused():
         modelfiles.check_document(path, content, known=known, weights=weights)
+
+
+def footprint_of(config: dict[str, Any], manifest: Manifest) -> Footprint | None:
+    """Returns what a model takes of its devices' memory; None where its config.json says too little."""
+    weights = sum(file.size for file in tensor_files(manifest))
+    try:
+        return footprint(config, weights)
+    except ValueError:
+        return None
 
 
 def has_scoring_head(config: dict[str, Any]) -> bool:

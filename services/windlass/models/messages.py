@@ -1,5 +1,7 @@
 """Models, manifests and where their files are, as messages."""
 
+from dataclasses import asdict
+
 from windlass import modelfiles
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
@@ -63,6 +65,7 @@ def model(version: Version) -> pb.Model:
         task=_TASKS[version.task],
         parent=version.parent,
         warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
+        footprint=pb.ModelFootprint(**asdict(version.footprint)) if version.footprint else None,
     )
 
 

@@ -141,6 +141,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 object_prefix=import_.object_prefix,
                 task=found.task,
                 model_type=found.model_type,
+                footprint=found.footprint,
                 created_at=now_seconds(),
             )
             await self._imports.complete(import_, version)

@@ -1,7 +1,7 @@
 """Every query on names and versions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
+from windlass.modelfiles.footprint import Footprint
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
@@ -31,6 +32,7 @@ def to_version(row: Any) -> Version:
             "task": ModelTask(row.task),
             "state": VersionState(row.state),
             "manifest": Manifest.from_json(row.manifest),
+            "footprint": row.footprint and Footprint(**row.footprint),
         }
     )
 
@@ -40,6 +42,7 @@ def values_of(version: Version) -> dict[str, Any]:
     manifest = version.manifest
     return {name: getattr(version, name) for name in Version.__slots__} | {
         "manifest": manifest.to_json(),
+        "footprint": version.footprint and asdict(version.footprint),
         "digest": manifest.digest,
         "bytes": manifest.size,
     }

@@ -26,6 +26,7 @@ versions = sa.Table(
     sa.Column("task", sa.Text, nullable=False, server_default="generation"),
     sa.Column("model_type", sa.Text, nullable=False, server_default=""),
     sa.Column("parent", sa.Text, nullable=False, server_default=""),
+    sa.Column("footprint", JSONB(none_as_null=True)),
     sa.Column("source", sa.Text, unique=True),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),

@@ -391,6 +391,12 @@ def test_a_model_that_is_not_there(shell: Shell) -> None:
     assert "model_not_found" in done.stderr
 
 
+def test_a_model_whose_files_say_no_shape_is_not_estimated(shell: Shell, model: str) -> None:
+    done = shell.run("models", "fit", model, "--gpu-memory", "24Gi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"What '{model}' takes is not known" in done.stderr
+
+
 def test_the_shell_completes_ids(shell: Shell, model: str, rows: str) -> None:
     file = str(shell.object("files", "upload", rows)["id"])
 

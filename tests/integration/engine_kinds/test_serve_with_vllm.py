@@ -97,11 +97,15 @@ def test_its_own_parameters_are_taken_and_other_tasks_refused(server: Windlass) 
         ask(client, extra_body={"no_such": 1})
 
 
-def counted(engine: psutil.Process) -> tuple[int, int]:
-    """Tokens read and written by the engine's own counters."""
+def metrics_of(engine: psutil.Process) -> str:
     (socket,) = [word[6:] for word in engine.cmdline() if word.startswith("--uds=")]
     with httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://engine") as http:
-        metrics = http.get("/metrics").text
+        return http.get("/metrics").text
+
+
+def counted(engine: psutil.Process) -> tuple[int, int]:
+    """Tokens read and written by the engine's own counters."""
+    metrics = metrics_of(engine)
     read, written = (
         re.search(rf"^vllm:{name}_tokens_total{{.*}} ([\d.e+]+)$", metrics, re.MULTILINE)
         for name in ("prompt", "generation")
@@ -109,6 +113,18 @@ def counted(engine: psutil.Process) -> tuple[int, int]:
     assert read
     assert written
     return int(float(read[1])), int(float(written[1]))
+
+
+def test_keys_and_values_take_what_was_estimated(server: Windlass, engine: psutil.Process) -> None:
+    with server.http() as http:
+        model = http.get("/v1/models/my-base").raise_for_status().json()
+    found = re.search(r"^vllm:cache_config_info{(.*)} 1", metrics_of(engine), re.MULTILINE)
+    assert found
+    said = dict(re.findall(r'(\w+)="(.*?)"', found[1]))
+    tokens = int(said["num_gpu_blocks"]) * int(said["block_size"])
+    # In float32, and in the gibibyte that an engine without a GPU gets.
+    estimated = tokens * model["windlass"]["footprint"]["kv_bytes"] * 2
+    assert 0.99 * 2**30 < estimated <= 2**30
 
 
 def test_usage_is_what_the_engine_counts(tenants: Tenants, engine: psutil.Process) -> None:

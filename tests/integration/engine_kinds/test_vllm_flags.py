@@ -105,6 +105,8 @@ def test_every_argument_means_there_what_it_means_here() -> None:
     }.items() <= found.items()
 
     assert all_gpus["tensor_parallel_size"] == 4
+    # The longest that fits.
+    assert all_gpus["max_model_len"] == -1
     assert all_gpus["kv_cache_memory_bytes"] is None
     # Without a GPU it would take nine tenths of the machine.
     assert (no_gpu["tensor_parallel_size"], no_gpu["kv_cache_memory_bytes"]) == (1, 2**30)

@@ -1,6 +1,5 @@
 """`windlass models activate`, `deactivate` and `serving`: how models are served."""
 
-import json
 from typing import Annotated, Any, cast
 
 import typer
@@ -10,7 +9,7 @@ from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
-from windlass.cli.framework.values import pairs, size
+from windlass.cli.models.arguments import changed
 from windlass.client.transport.urls import at
 
 PATH = "/v1/servings"
@@ -92,7 +91,7 @@ def activate(
     if schedule is not None:
         body["schedule"] = [_window(text) for text in schedule if text]
     if arguments:
-        body["arguments"] = _changed(body.get("arguments", {}), arguments)
+        body["arguments"] = changed(body.get("arguments", {}), arguments)
     made = call.client.put(at(PATH, model), body)
     call.out.item(made)
     call.out.note(_state(made))
@@ -135,24 +134,6 @@ def _window(text: str) -> dict[str, Any]:
         )
     start, end, zone, replicas = parts
     return {"start": start, "end": end, "timezone": zone or "UTC", "replicas": int(replicas)}
-
-
-def _changed(arguments: dict[str, Any], texts: list[str]) -> dict[str, Any]:
-    """Arguments with those of `NAME=VALUE` texts; one without a value is left out."""
-    given = pairs(texts)
-    kept = {name: value for name, value in arguments.items() if name not in given}
-    return kept | {name: _value(name, text) for name, text in given.items() if text}
-
-
-def _value(name: str, text: str) -> Any:
-    """The value of a text, which the server checks; raises BadParameter for what is no size."""
-    if name.endswith("_bytes"):
-        return size(text)
-    try:
-        # JSON knows no NaN, and the request could not be sent with it.
-        return json.loads(text, parse_constant=str)
-    except ValueError:
-        return text
 
 
 def _set(item: Item) -> dict[str, Any]:

@@ -116,8 +116,16 @@ def render_model(model: models_pb2.Model) -> Json:
             "is_checkpoint": model.is_checkpoint,
             "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
             "warnings": list(model.warnings),
+            "footprint": _footprint(model),
         },
     }
+
+
+def _footprint(model: models_pb2.Model) -> Json | None:
+    if not model.HasField("footprint"):
+        return None
+    said = model.footprint
+    return {field.name: getattr(said, field.name) for field in said.DESCRIPTOR.fields}
 
 
 def render_job(job: pb.Job) -> Json:

@@ -75,6 +75,19 @@ FILE = obj(
         ),
     }
 )
+FOOTPRINT = {
+    **obj(
+        dict.fromkeys(
+            (
+                "weight_bytes", "kv_bytes", "windowed_kv_bytes", "window", "adapter_bytes",
+                "heads", "kv_heads", "context_length",
+            ),
+            COUNT,
+        )
+    ),
+    "description": "What the model takes of the memory of devices that serve it, in bytes: its "
+    "weights, keys and values of each token in 16 bits, and each rank of an adapter.",
+}  # fmt: skip
 MODEL = obj(
     {
         "id": TEXT,
@@ -88,6 +101,7 @@ MODEL = obj(
                     **listed(TEXT),
                     "description": "Sentences on what the model will not do.",
                 },
+                "footprint": nullable(FOOTPRINT),
             },
         },
     }

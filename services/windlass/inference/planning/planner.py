@@ -152,7 +152,15 @@ class Planner:
         most = max(one.capacity.gpus for one in clusters)
         if (gpus := self._round.gpus(version)) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
+        holding = [one for one in clusters if engine in one.capacity.engines]
+        refusals = [self._round.cannot_hold(version, one) for one in holding]
+        if all(refusals):
+            return max(zip(map(_device_memory, holding), refusals, strict=True))[1]
         return (
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."
         )
+
+
+def _device_memory(cluster: clusters_pb2.Cluster) -> int:
+    return sum(one.memory_bytes for one in cluster.capacity.devices)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.engine_arguments import UNCHOSEN
+from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     PATIENCE_SECONDS,
@@ -19,6 +19,7 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
+from windlass.inference.planning.devices import DIVIDES, cannot_hold, fitting_gpus
 from windlass.inference.planning.scaling import TARGET_REQUESTS, ScaleBounds, Scalers
 from windlass.inference.planning.waits import Waits
 
@@ -139,9 +140,9 @@ class Round:
         """The engine as the serving of its model says that it should run."""
         serving = self._servings.get(engine.version_id)
         kind = self.kind(engine.version_id)
-        if serving is None:
-            return replace(engine, engine=kind, arguments=UNCHOSEN, gpus=0)
-        return replace(engine, engine=kind, arguments=serving.arguments, gpus=serving.gpus)
+        arguments = serving.arguments if serving else UNCHOSEN
+        gpus = self.gpus(engine.version_id) or self._fitting(engine, kind, arguments)
+        return replace(engine, engine=kind, arguments=arguments, gpus=gpus)
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -161,10 +162,26 @@ class Round:
             for cluster in self.view.clusters.values()
             if self.kind(version) in cluster.capacity.engines
             and self.gpus(version) <= cluster.capacity.gpus
+            and not self.cannot_hold(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
         ]
+
+    def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
+        """Returns why a cluster's devices can never hold a version; empty if they may."""
+        if self.kind(version) != DIVIDES:
+            return ""
+        return cannot_hold(self.names[version], cluster, self.gpus(version))
+
+    def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
+        cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
+        if kind != DIVIDES:
+            return 0
+        if cluster is None or not cluster.capacity.devices:
+            # What was chosen stays, also while the cluster is away.
+            return engine.gpus
+        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""

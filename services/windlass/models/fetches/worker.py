@@ -160,6 +160,7 @@ class FetchWorker:
             object_prefix=fetch.object_prefix,
             task=found.task,
             model_type=found.model_type,
+            footprint=found.footprint,
             created_at=now_seconds(),
         )
         if not await self._fetches.complete(fetch, token, version):

@@ -107,6 +107,7 @@ class Model(google.protobuf.message.Message):
     TASK_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    FOOTPRINT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -130,6 +131,10 @@ class Model(google.protobuf.message.Message):
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Sentences on what it will not do, such as be served by any known engine."""
 
+    @property
+    def footprint(self) -> Global___ModelFootprint:
+        """Absent where no import looked at the files, or these do not say."""
+
     def __init__(
         self,
         *,
@@ -147,10 +152,54 @@ class Model(google.protobuf.message.Message):
         task: Global___ModelTask.ValueType = ...,
         parent: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        footprint: Global___ModelFootprint | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["footprint", b"footprint"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
+
+@typing.final
+class ModelFootprint(google.protobuf.message.Message):
+    """Memory that a model takes on the devices that serve it; keys and values in 16 bits."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEIGHT_BYTES_FIELD_NUMBER: builtins.int
+    KV_BYTES_FIELD_NUMBER: builtins.int
+    WINDOWED_KV_BYTES_FIELD_NUMBER: builtins.int
+    WINDOW_FIELD_NUMBER: builtins.int
+    ADAPTER_BYTES_FIELD_NUMBER: builtins.int
+    HEADS_FIELD_NUMBER: builtins.int
+    KV_HEADS_FIELD_NUMBER: builtins.int
+    CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
+    weight_bytes: builtins.int
+    kv_bytes: builtins.int
+    """Of each token, in all layers that see every token."""
+    windowed_kv_bytes: builtins.int
+    """The same in all layers that see a window alone."""
+    window: builtins.int
+    adapter_bytes: builtins.int
+    """Of an adapter on all linear layers, for each of its ranks."""
+    heads: builtins.int
+    kv_heads: builtins.int
+    """Keys and values are divided over so many devices at most."""
+    context_length: builtins.int
+    def __init__(
+        self,
+        *,
+        weight_bytes: builtins.int = ...,
+        kv_bytes: builtins.int = ...,
+        windowed_kv_bytes: builtins.int = ...,
+        window: builtins.int = ...,
+        adapter_bytes: builtins.int = ...,
+        heads: builtins.int = ...,
+        kv_heads: builtins.int = ...,
+        context_length: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapter_bytes", b"adapter_bytes", "context_length", b"context_length", "heads", b"heads", "kv_bytes", b"kv_bytes", "kv_heads", b"kv_heads", "weight_bytes", b"weight_bytes", "window", b"window", "windowed_kv_bytes", b"windowed_kv_bytes"]) -> None: ...
+
+Global___ModelFootprint: typing_extensions.TypeAlias = ModelFootprint
 
 @typing.final
 class ManifestEntry(google.protobuf.message.Message):

@@ -1,0 +1,128 @@
+"""`windlass models fit`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windlass.cli.framework import completion
+from windlass.cli.framework.calling import Call
+from windlass.cli.framework.columns import field
+from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.values import size
+from windlass.cli.models.arguments import changed
+from windlass.client.transport.urls import at
+
+if TYPE_CHECKING:
+    from windlass.engine_arguments import EngineArguments
+    from windlass.modelfiles.footprint import Footprint
+    from windlass.serving_fit import DoesNotFit, Fit
+
+_GIB = 2**30
+
+
+def _gib(name: str) -> Any:
+    return lambda item: f"{item[name] / _GIB:.1f}" if name in item else "-"
+
+
+_COLUMNS = {
+    "GPUS": field("gpus"),
+    "WEIGHTS GIB": _gib("weight_bytes"),
+    "ADAPTERS GIB": _gib("adapter_bytes"),
+    "CACHE GIB": _gib("cache_bytes"),
+    "CONTEXT": field("context_length"),
+    "REQUESTS": lambda item: f"{item['requests']:.1f}" if "requests" in item else "-",
+    "REASON": field("reason"),
+}
+
+
+def fit(
+    call: Call,
+    model: Annotated[str, typer.Argument(metavar="MODEL|FOLDER", autocompletion=completion.models)],
+    gpu_memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory of each GPU, such as 24Gi.")
+    ],
+    gpus: Annotated[int, typer.Option(min=1, max=64, help="GPUs of one machine.")] = 8,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Argument of the engine, such as context_length=8192. May be repeated.",
+        ),
+    ] = None,
+    adapters: Annotated[int, typer.Option(min=0, max=256, help="Adapters at once.")] = 4,
+) -> None:
+    """Estimates on how many GPUs vLLM serves a model, with which context, before it starts."""
+    from windlass.serving_fit import fits
+
+    found = fits(
+        _footprint(call, model),
+        devices=gpus,
+        memory_bytes=size(gpu_memory),
+        arguments=_arguments(arguments or []),
+        adapters=adapters,
+    )
+    rows = [_row(2**exponent, one) for exponent, one in enumerate(found)]
+    call.out.items(rows, _COLUMNS)
+    if not any(row["fits"] for row in rows):
+        raise Problem("The model fits on none of them.")
+    call.out.note(
+        "REQUESTS of the whole CONTEXT are held at once. An estimate: vLLM measures when it starts."
+    )
+
+
+def _row(gpus: int, one: "Fit | DoesNotFit") -> dict[str, Any]:
+    from windlass.serving_fit import Fit
+
+    if isinstance(one, Fit):
+        return {"gpus": gpus, "fits": True} | asdict(one)
+    return {"gpus": gpus, "fits": False, "reason": str(one)}
+
+
+def _footprint(call: Call, model: str) -> "Footprint":
+    """Returns what a folder or a registered model takes; raises Problem where that is not known."""
+    from windlass.modelfiles.footprint import Footprint
+
+    if Path(model).is_dir():
+        return _of_folder(Path(model))
+    about = call.client.get(at("/v1/models", model))["windlass"]
+    if about["kind"] == "adapter":
+        about = call.client.get(at("/v1/models", about["base_model"]))["windlass"]
+    if not about["footprint"]:
+        raise Problem(
+            f"What {model!r} takes is not known: no import looked at its files. Give its folder."
+        )
+    return Footprint(**about["footprint"])
+
+
+def _of_folder(folder: Path) -> "Footprint":
+    from windlass.modelfiles import is_weights
+    from windlass.modelfiles.footprint import footprint
+
+    weights = sum(one.stat().st_size for one in folder.iterdir() if is_weights(one.name))
+    if not weights:
+        raise Problem(f"{folder} has no weights in safetensors.", USAGE)
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("config.json is no JSON object.")
+        return footprint(config, weights)
+    except (OSError, ValueError) as error:
+        raise Problem(f"{folder} cannot be estimated: {error}", USAGE) from error
+
+
+def _arguments(texts: list[str]) -> "EngineArguments":
+    from pydantic import ValidationError
+
+    from windlass.engine_arguments import EngineArguments
+
+    try:
+        return EngineArguments(**changed({}, texts))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", param_hint="--set"
+        ) from error

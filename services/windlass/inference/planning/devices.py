@@ -1,0 +1,58 @@
+"""GPUs that an engine gets on a machine whose devices' memory is known."""
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.engine_arguments import EngineArguments
+from windlass.inference.domain import Name
+from windlass.serving_fit import GIB, DoesNotFit, fit
+
+# It keeps the weights on its GPUs, all of them, and divides them over several.
+DIVIDES = "vllm"
+
+
+def fitting_gpus(
+    model: Name, cluster: clusters_pb2.Cluster, arguments: EngineArguments, adapters: int
+) -> int:
+    """Returns the fewest GPUs on which a model fits, by the estimate; 0 for one, or where unknown.
+
+    All that may be divided over where it fits on none: the engine says then what it lacks.
+    """
+    memory = _memory(cluster)
+    if model.footprint is None or not memory:
+        return 0
+    number, most = 1, 1
+    while number <= len(memory):
+        if model.footprint.heads % number == 0:
+            most = number
+            try:
+                fit(
+                    model.footprint,
+                    devices=number,
+                    memory_bytes=memory[number - 1],
+                    arguments=arguments,
+                    adapters=adapters,
+                )
+                break
+            except DoesNotFit:
+                pass
+        number *= 2
+    return most if most > 1 else 0
+
+
+def cannot_hold(model: Name, cluster: clusters_pb2.Cluster, gpus: int) -> str:
+    """Returns why the weights alone are more than so many GPUs hold, 0 for all; empty otherwise.
+
+    What is not certain is left to the engine, which measures.
+    """
+    memory = _memory(cluster)[: gpus or None]
+    if model.footprint is None or not memory or model.footprint.weight_bytes <= sum(memory):
+        return ""
+    return (
+        f"The weights take {model.footprint.weight_bytes / GIB:.1f} GiB; {len(memory)} GPUs of the "
+        f"largest live cluster have {sum(memory) / GIB:.1f} GiB."
+    )
+
+
+def _memory(cluster: clusters_pb2.Cluster) -> list[int]:
+    """The memory of each device, the largest first; empty where that of one is not known."""
+    found = sorted((one.memory_bytes for one in cluster.capacity.devices), reverse=True)
+    return found if all(found) else []

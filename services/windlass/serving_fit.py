@@ -1,0 +1,120 @@
+"""Estimates of whether a model fits on devices, over how many, and with which context; pure.
+
+The engine measures what is left when it starts; this says beforehand what to expect.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.modelfiles.footprint import Footprint
+
+GIB = 2**30
+# vLLM's own default.
+MEMORY_FRACTION = 0.92
+# Of a device, for activations, graphs and libraries; and for each to talk to others.
+WORKSPACE_BYTES = 3 * GIB // 2
+TALK_BYTES = GIB // 2
+# A context shorter than this is of little use: the model does not fit.
+LEAST_CONTEXT = 2048
+ADAPTER_RANK = 64
+MAX_DEVICES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A way to serve a model on several devices; bytes are those of each device."""
+
+    devices: int
+    weight_bytes: int
+    adapter_bytes: int
+    workspace_bytes: int
+    cache_bytes: int
+    context_length: int
+    # Requests of the whole context that the cache holds at once.
+    requests: float
+
+
+class DoesNotFit(ValueError):
+    """The model cannot be served so; the message has the numbers."""
+
+
+def fit(
+    model: Footprint,
+    *,
+    devices: int,
+    memory_bytes: int,
+    arguments: EngineArguments = UNCHOSEN,
+    adapters: int = 0,
+) -> Fit:
+    """Returns how a model is served on all of so many devices with so much memory each.
+
+    Its context is the longest that one request can have, or the one that the arguments say.
+    Raises DoesNotFit.
+    """
+    if model.heads % devices:
+        raise DoesNotFit(
+            f"The model's {model.heads} attention heads cannot be divided over {devices} GPUs."
+        )
+    usable = int(memory_bytes * (arguments.memory_fraction or MEMORY_FRACTION))
+    weights = -(-model.weight_bytes // devices)
+    rank = arguments.max_adapter_rank or ADAPTER_RANK
+    loras = -(-model.adapter_bytes * rank * adapters // devices)
+    workspace = WORKSPACE_BYTES + (TALK_BYTES if devices > 1 else 0)
+    room = usable - weights - loras - workspace
+    cache = min(room, arguments.kv_cache_bytes or room)
+    parts = min(devices, model.kv_heads)
+    half = 2 if (arguments.kv_cache_dtype or "").startswith("fp8") else 1
+
+    def request(tokens: int) -> int:
+        return max(1, model.request_bytes(tokens) // parts // half)
+
+    least = min(arguments.context_length or LEAST_CONTEXT, model.context_length)
+    if cache < request(least):
+        raise DoesNotFit(
+            f"Of each GPU {_gib(usable)} can be used: weights take {_gib(weights)}, adapters "
+            f"{_gib(loras)} and the engine about {_gib(workspace)}, which leaves "
+            f"{_gib(max(0, cache))} of the {_gib(request(least))} that {least} tokens need."
+        )
+    context = least if arguments.context_length else _longest(cache, request, model.context_length)
+    return Fit(devices, weights, loras, workspace, cache, context, cache / request(context))
+
+
+def fits(
+    model: Footprint,
+    *,
+    devices: int,
+    memory_bytes: int,
+    arguments: EngineArguments = UNCHOSEN,
+    adapters: int = 0,
+) -> Iterator[Fit | DoesNotFit]:
+    """Yields how a model is served on one device, on two, on four, up to so many."""
+    number = 1
+    while number <= devices:
+        try:
+            yield fit(
+                model,
+                devices=number,
+                memory_bytes=memory_bytes,
+                arguments=arguments,
+                adapters=adapters,
+            )
+        except DoesNotFit as error:
+            yield error
+        number *= 2
+
+
+def _longest(cache: int, request: Callable[[int], int], most: int) -> int:
+    """The longest context of which one request fits."""
+    least = 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        if request(middle) <= cache:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _gib(number: int) -> str:
+    return f"{number / GIB:.1f} GiB"

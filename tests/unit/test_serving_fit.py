@@ -1,0 +1,82 @@
+"""Estimates of whether a model fits, over how many GPUs, and with which context."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.engine_arguments import EngineArguments
+from windlass.modelfiles.footprint import Footprint
+from windlass.serving_fit import GIB, LEAST_CONTEXT, DoesNotFit, Fit, fit, fits
+
+LLAMA_3_8B = Footprint(
+    weight_bytes=16_060_522_496, kv_bytes=131_072, windowed_kv_bytes=0, window=0,
+    adapter_bytes=5_242_880, heads=32, kv_heads=8, context_length=8192,
+)  # fmt: skip
+LLAMA_3_70B = Footprint(
+    weight_bytes=141_107_412_992, kv_bytes=327_680, windowed_kv_bytes=0, window=0,
+    adapter_bytes=25_886_720, heads=64, kv_heads=8, context_length=8192,
+)  # fmt: skip
+
+
+def test_an_8b_model_fits_on_24_gib_and_not_on_16() -> None:
+    found = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB)
+    assert found.context_length == 8192
+    assert 5 < found.requests < 7
+    words = r"14\.7 GiB can be used: weights take 15\.0 GiB.* leaves 0\.0 GiB of the 0\.2 GiB"
+    with pytest.raises(DoesNotFit, match=words):
+        fit(LLAMA_3_8B, devices=1, memory_bytes=16 * GIB)
+
+
+def test_a_70b_model_needs_two_gpus_of_80_gib_and_its_context_is_cut_to_what_fits() -> None:
+    one, two, four = fits(LLAMA_3_70B, devices=4, memory_bytes=80 * GIB)
+    assert isinstance(one, DoesNotFit)
+    assert isinstance(two, Fit)
+    assert isinstance(four, Fit)
+    assert two.requests > 3
+    assert four.requests > 2 * two.requests
+    with_adapters = fit(LLAMA_3_70B, devices=2, memory_bytes=76 * GIB, adapters=2)
+    assert LEAST_CONTEXT < with_adapters.context_length < 8192
+    assert 1 <= with_adapters.requests < 1.01
+
+
+def test_what_is_asked_for_is_held_to() -> None:
+    asked = EngineArguments(context_length=4096, kv_cache_dtype="fp8")
+    found = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=asked)
+    plain = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB)
+    assert found.context_length == 4096
+    assert found.requests == pytest.approx(plain.requests * 4)
+    small = EngineArguments(context_length=8192, kv_cache_bytes=2**29)
+    with pytest.raises(DoesNotFit, match=r"leaves 0\.5 GiB of the 1\.0 GiB that 8192 tokens"):
+        fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=small)
+
+
+def test_heads_that_cannot_be_divided_are_said() -> None:
+    with pytest.raises(DoesNotFit, match="32 attention heads cannot be divided over 3 GPUs"):
+        fit(LLAMA_3_8B, devices=3, memory_bytes=24 * GIB)
+
+
+FOOTPRINTS = st.builds(
+    Footprint,
+    weight_bytes=st.integers(0, 2**40), kv_bytes=st.integers(0, 2**20),
+    windowed_kv_bytes=st.integers(0, 2**20), window=st.integers(0, 2**16),
+    adapter_bytes=st.integers(0, 2**24), heads=st.sampled_from([8, 16, 64]),
+    kv_heads=st.sampled_from([1, 2, 8]), context_length=st.integers(1, 2**20),
+)  # fmt: skip
+
+
+@given(FOOTPRINTS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 2**38), st.integers(0, 8))
+def test_more_memory_never_fits_worse_and_one_request_always_fits(
+    model: Footprint, devices: int, spare: int, adapters: int
+) -> None:
+    memory = int((model.weight_bytes / devices + 3 * GIB + spare) / 0.92) + 1
+    try:
+        found = fit(model, devices=devices, memory_bytes=memory, adapters=adapters)
+    except DoesNotFit:
+        assert model.adapter_bytes * adapters or spare < model.request_bytes(LEAST_CONTEXT)
+        return
+    assert 1 <= found.context_length <= model.context_length
+    assert found.requests >= 1 or found.cache_bytes == 0
+    more = fit(model, devices=devices, memory_bytes=2 * memory, adapters=adapters)
+    assert more.context_length >= found.context_length
+    fewer = fit(model, devices=devices, memory_bytes=memory, adapters=0)
+    assert fewer.cache_bytes >= found.cache_bytes
