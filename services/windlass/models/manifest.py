@@ -102,7 +102,7 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
 
 
 def footprint_of(config: dict[str, Any], manifest: Manifest) -> Footprint | None:
-    """Returns what a model takes of its devices' memory; None where its config.json says too little."""
+    """Returns what a model takes of devices' memory; None where config.json says too little."""
     weights = sum(file.size for file in tensor_files(manifest))
     try:
         return footprint(config, weights)

@@ -1,67 +1,66 @@
-"""Second engines in other clusters, for those that their own cluster does not start.
+"""Substitutes: second engines in other clusters, for those that their own cluster holds back.
 
 The first keeps its place in its cluster's queue. The one that answers first takes its number
 among the engines of the model, and the other ends.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import AWAITED_SECONDS, Engine
 from windlass.inference.planning import replacing
-from windlass.inference.planning.round import Round
-from windlass.inference.planning.yielding import lack
-
-# An engine waits so long in one cluster before another one is asked.
-ASK_SECONDS = 30.0
+from windlass.inference.planning.round import SUBSTITUTE, Round
+from windlass.inference.planning.yielding import has_room
+from windlass.workload_phases import TERMINAL_PHASES
 
 
 def is_substitute(state: Round, engine: Engine) -> bool:
-    """Returns True for the engine beyond the places of its version that may take one of them."""
-    version = engine.version_id
-    if engine.replica != state.replicas(version) or replacing.is_outdated(state, engine):
+    """Returns True for a substitute that may still take a place of its version."""
+    if engine.replica != SUBSTITUTE or replacing.is_outdated(state, engine):
         return False
-    if _waiting(state, version):
-        return True
-    if state.waits.asked.get(version) != engine.cluster_id:
-        return False
-    # The one that it was made for has been admitted; whichever answers first stays.
-    silent = any(not state.answers(one) for one in state.engines_of(version))
-    return silent and state.view.status(engine).phase == clusters_pb2.PHASE_STARTING
+    silent = [one for one in state.engines_of(engine.version_id) if not state.answers(one)]
+    # Of two that start, whichever answers first stays.
+    return any(_is_held_back(state, one) for one in silent) or (
+        bool(silent) and not _is_held_back(state, engine)
+    )
 
 
-def moves_on(state: Round, engine: Engine) -> bool:
-    """Returns True if the substitute waits as well, and yet another cluster could be asked."""
-    if not (is_substitute(state, engine) and state.waits.seconds(engine, state.now) > ASK_SECONDS):
-        return False
-    return any(one.id != engine.cluster_id for one in _others(state, engine.version_id))
+def ask_elsewhere(state: Round, version: str) -> tuple[Engine | None, clusters_pb2.Cluster] | None:
+    """Returns the cluster where a substitute should start, and the one that ends for it.
 
-
-def cluster_elsewhere(state: Round, version: str) -> clusters_pb2.Cluster | None:
-    """Returns the cluster where a substitute should start; None where none is due or fits."""
-    if (version, state.replicas(version)) in state.running or not _waiting(state, version):
+    None where no engine has waited for long, or no other cluster could be asked.
+    """
+    held_back = [one for one in state.engines_of(version) if state.waits.is_long(one, state.now)]
+    if not held_back or state.now - state.used_at(version) > AWAITED_SECONDS:
         return None
-    if state.now - state.used_at(version) > AWAITED_SECONDS:
+    present = state.running.get((version, SUBSTITUTE))
+    if present is not None and not state.waits.is_long(present, state.now):
         return None
-    others = _others(state, version)
-    if not others or lack(state, version, yields=False):
+    cluster = _next(state, version, present, {one.cluster_id for one in held_back})
+    if cluster is None or (present is None and not has_room(state, version)):
         return None
-    # One after the other, so that each is asked in its turn.
-    last = state.waits.asked.get(version, "")
+    return present, cluster
+
+
+def _next(
+    state: Round, version: str, present: Engine | None, asked: set[str]
+) -> clusters_pb2.Cluster | None:
+    """The cluster to ask: one with few engines of the version; of those, each in its turn."""
     same = Counter(one.cluster_id for one in state.engines_of(version))
-    return min(others, key=lambda one: (same[one.id], one.id <= last, one.id))
-
-
-def _others(state: Round, version: str) -> list[clusters_pb2.Cluster]:
-    """The clusters with room in which none of the version's engines waits in its place."""
-    theirs = {one.cluster_id for one in _waiting(state, version)}
-    return [
-        one for one in state.candidates(version) if one.id not in theirs and not state.is_full(one)
+    last = present.cluster_id if present else ""
+    others = [
+        one
+        for one in state.candidates(version)
+        if one.id not in asked
+        and one.id != last
+        and not state.is_full(one)
+        # A place in a queue is given up for none that is worse.
+        and (not last or same[one.id] <= same[last])
     ]
+    return min(others, key=lambda one: (same[one.id], one.id <= last, one.id), default=None)
 
 
-def _waiting(state: Round, version: str) -> Sequence[Engine]:
-    """The engines in the places of a version that have waited for long."""
-    engines = state.engines_of(version)
-    return [one for one in engines if state.waits.seconds(one, state.now) > ASK_SECONDS]
+def _is_held_back(state: Round, engine: Engine) -> bool:
+    """Returns True if an engine has not been admitted, or has failed."""
+    phase = state.view.status(engine).phase
+    return bool(engine.failed_at) or phase in {clusters_pb2.PHASE_PENDING, *TERMINAL_PHASES}

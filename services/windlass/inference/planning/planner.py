@@ -15,7 +15,7 @@ from windlass.inference.domain import (
 from windlass.inference.planning import elsewhere, replacing
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import adapters, is_over, revised
-from windlass.inference.planning.round import Round, Slot
+from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
 from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.waits import Waits
 from windlass.inference.planning.yielding import lack, trim
@@ -42,7 +42,7 @@ class Planner:
         replacing.exchange(state)
         replacing.promote(state)
         # What is over first, since it leaves room for others.
-        for goes in (is_over, replacing.makes_room, elsewhere.moves_on):
+        for goes in (is_over, replacing.makes_room):
             for engine in tuple(state.running.values()):
                 if goes(state, engine):
                     state.end(engine)
@@ -106,9 +106,12 @@ class Planner:
 
     def _ask_elsewhere(self, version: str) -> None:
         state = self._round
-        if cluster := elsewhere.cluster_elsewhere(state, version):
-            state.waits.asked[version] = cluster.id
-            self._start(version, state.replicas(version), cluster)
+        if found := elsewhere.ask_elsewhere(state, version):
+            present, cluster = found
+            if present is not None:
+                state.end(present)
+            state.waits.ask(version)
+            self._start(version, SUBSTITUTE, cluster)
 
     def _start(
         self, version: str, replica: int, cluster: clusters_pb2.Cluster | None = None

@@ -25,6 +25,8 @@ from windlass.inference.planning.waits import Waits
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
+# The number of an engine that another cluster is asked for beside those of its version.
+SUBSTITUTE = 1000
 
 
 class Round:

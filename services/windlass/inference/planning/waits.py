@@ -1,36 +1,44 @@
-"""Memory of how long engines have waited for their clusters."""
+"""Memory of how long engines have waited for their clusters to admit them."""
 
 from collections.abc import Iterable
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.backoff import doubled
 from windlass.inference.domain import Engine, View
-from windlass.workload_phases import TERMINAL_PHASES
+
+# An engine waits so long in one cluster before another one is asked, then twice as long in that.
+ASK_SECONDS = 30.0
+MAX_ASK_SECONDS = 600.0
 
 
 class Waits:
-    """Times since which engines wait, in Unix seconds, and the clusters that were asked besides.
+    """Times since which engines wait, in Unix seconds, and how often others were asked for them.
 
     A planner that is new has seen nobody wait.
     """
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        # The cluster that was asked last, by version.
-        self.asked: dict[str, str] = {}
+        # By version.
+        self._asked: dict[str, int] = {}
 
     def observe(self, now: float, engines: Iterable[Engine], view: View) -> None:
         """Notes which of the running engines wait at this moment, and forgets what is gone."""
-        engines = tuple(engines)
-        self._since = {one.id: self._since.get(one.id, now) for one in engines if _waits(one, view)}
-        versions = {one.version_id for one in engines}
-        self.asked = {one: last for one, last in self.asked.items() if one in versions}
+        waiting = [one for one in engines if view.status(one).phase == clusters_pb2.PHASE_PENDING]
+        self._since = {one.id: self._since.get(one.id, now) for one in waiting}
+        versions = {one.version_id for one in waiting}
+        self._asked = {one: count for one, count in self._asked.items() if one in versions}
 
     def seconds(self, engine: Engine, now: float) -> float:
-        """Seconds that an engine has waited without a break; 0 if it does not."""
+        """Seconds that an engine has waited; 0 if it does not."""
         return now - self._since.get(engine.id, now)
 
+    def is_long(self, engine: Engine, now: float) -> bool:
+        """Returns True if another cluster should be asked for an engine."""
+        asked = self._asked.get(engine.version_id, 0)
+        patience = doubled(ASK_SECONDS, asked, longest=MAX_ASK_SECONDS)
+        return self.seconds(engine, now) > patience
 
-def _waits(engine: Engine, view: View) -> bool:
-    """Returns True if its cluster holds it back, or if it has failed there."""
-    phase = view.status(engine).phase
-    return bool(engine.failed_at) or phase in {clusters_pb2.PHASE_PENDING, *TERMINAL_PHASES}
+    def ask(self, version_id: str) -> None:
+        """Notes that one more cluster is asked."""
+        self._asked[version_id] = self._asked.get(version_id, 0) + 1

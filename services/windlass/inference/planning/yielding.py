@@ -9,7 +9,7 @@ from windlass.inference.domain import (
     Name,
     engine_bound,
 )
-from windlass.inference.planning.round import Round
+from windlass.inference.planning.round import SUBSTITUTE, Round
 
 
 def trim(state: Round) -> None:
@@ -31,12 +31,29 @@ def lack(state: Round, version: str, *, yields: bool) -> str:
     If others should yield to it, idle ones make room first.
     """
     for scope, own, bound in _scopes(state, state.names[version]):
-        if len(own) >= bound and not (yields and _evict(state, version, among=own)):
+        if len(own) >= bound and not _make_room(state, version, own, yields=yields):
             return f"The {scope}'s {bound} engines are in use, which is its quota."
     most = state.policy.max_engines
-    if len(state.running) >= most and not (yields and _evict(state, version)):
+    everyone = tuple(state.running.values())
+    if len(everyone) >= most and not _make_room(state, version, everyone, yields=yields):
         return f"All {most} engines of the installation are in use."
     return ""
+
+
+def has_room(state: Round, version: str) -> bool:
+    """Returns True if a version may have an engine more without another's end."""
+    within = all(len(own) < bound for _, own, bound in _scopes(state, state.names[version]))
+    return within and len(state.running) < state.policy.max_engines
+
+
+def _make_room(state: Round, version: str, among: Sequence[Engine], *, yields: bool) -> bool:
+    """Ends one of the engines for another; returns False where none may end."""
+    # Their models have engines beside them, in the places that are theirs.
+    substitutes = [one for one in among if one.replica == SUBSTITUTE and not state.answers(one)]
+    if substitutes:
+        state.end(substitutes[0])
+        return True
+    return yields and _evict(state, version, among=among)
 
 
 def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine], int]]:
@@ -55,7 +72,7 @@ def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine
             yield scope, own, bound
 
 
-def _evict(state: Round, version: str, *, among: Sequence[Engine] | None = None) -> bool:
+def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     """Gives up an engine, unless all are busy or wanted later than this.
 
     Of those that are idle, one of the project that has the most, wanted longest ago. A
@@ -64,9 +81,8 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine] | None = None)
     """
     bound = min(state.now - EVICTABLE_SECONDS, state.used_at(version))
     made = {engine.id for engine in state.changes.creates}
-    running = state.running.values() if among is None else among
     # One of the version itself would only change its number.
-    old = [one for one in running if one.id not in made and one.version_id != version]
+    old = [one for one in among if one.id not in made and one.version_id != version]
     if state.is_kept_alone(version):
         project = state.names[version].project_id
         old = [engine for engine in old if engine.project_id == project]
