@@ -1,4 +1,4 @@
-"""Engines that do not answer: left out, probed, and let back slowly."""
+"""Engines that cannot be reached: left out, probed, and let back slowly."""
 
 import asyncio
 from collections import Counter
@@ -23,13 +23,23 @@ class World:
         self.reachable: set[str] = set()
         self.probes = Counter[str]()
         self.back = 0
+        # Engines whose probes never end, and those whose probes fail as none should.
+        self.hanging: set[str] = set()
+        self.faulty: set[str] = set()
         self.ejections = Ejections(lambda address: self.active[address])
 
     def able(self) -> str:
         return "".join(one.address for one in self.ejections.able(THERE))
 
+    def is_ejected(self, address: str) -> bool:
+        return address in self.ejections._ejected
+
     async def reaches(self, address: str) -> bool:
         self.probes[address] += 1
+        if address in self.hanging:
+            await asyncio.Event().wait()
+        if address in self.faulty:
+            raise ValueError("a fault of ours")
         return address in self.reachable
 
     def _came_back(self) -> None:
@@ -40,6 +50,7 @@ class World:
         task = asyncio.create_task(self.ejections.probe(self.reaches, self._came_back))
         try:
             yield
+            assert not task.done()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -49,7 +60,6 @@ class World:
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ejection, "FIRST_SECONDS", 0.01)
     monkeypatch.setattr(ejection, "LONGEST_SECONDS", 0.02)
-    monkeypatch.setattr(ejection, "_LOOK_SECONDS", 0.005)
 
 
 async def found(condition: Callable[[], bool]) -> None:
@@ -76,26 +86,40 @@ async def test_an_engine_that_is_reached_again_comes_back_slowly() -> None:
         assert (world.able(), world.back) == ("ac", 0)
         world.reachable.add("b")
         await found(lambda: world.back == 1)
-    rooms = []
-    while world.ejections._ejected:
-        # As many requests as it may have, and one of them is answered.
-        while "b" in world.able() and world.active["b"] < FULL:
-            world.active["b"] += 1
-        rooms.append(world.active["b"])
-        world.ejections.answered("b")
+        rooms = []
+        while world.is_ejected("b"):
+            # As many requests as it may have, and one of them is answered.
+            while "b" in world.able() and world.active["b"] < FULL:
+                world.active["b"] += 1
+            rooms.append(world.active["b"])
+            assert world.ejections.answered("b")
     assert rooms == [1, 2, 4, 8, 16]
     assert world.able() == "abc"
 
 
-async def test_one_that_fails_again_is_left_out_for_longer_each_time() -> None:
+async def test_one_that_fails_again_is_left_out_again() -> None:
     world = World()
-    for failures in range(1, 4):
+    world.reachable.add("b")
+    async with world.probing():
+        for times in range(1, 4):
+            world.ejections.failed("b")
+            # Those that were sent before say nothing new.
+            world.ejections.failed("b")
+            assert world.able() == "ac"
+            await found(lambda times=times: world.back == times)  # type: ignore[misc]
+            assert world.able() == "abc"
+
+
+async def test_one_that_gets_no_requests_is_like_the_others_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ejection, "BACK_SECONDS", 0.05)
+    world = World()
+    world.reachable.add("b")
+    async with world.probing():
         world.ejections.failed("b")
-        # Those that were sent before say nothing new.
-        world.ejections.failed("b")
-        assert world.ejections._ejected["b"].failures == failures
-        world.ejections._probed("b", is_there=True)
-        assert world.able() == "abc"
+        await found(lambda: world.probes["b"] > 0 and not world.is_ejected("b"))
+    assert world.back == 2
 
 
 async def test_what_is_away_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,18 +127,20 @@ async def test_what_is_away_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatc
     world = World()
     async with world.probing():
         world.ejections.failed("b")
-        await found(lambda: not world.ejections._ejected)
+        await found(lambda: not world.is_ejected("b"))
         probes = world.probes["b"]
         world.ejections.failed("c")
         await found(lambda: world.probes["c"] > 1)
         assert world.probes["b"] == probes
 
 
-async def test_only_what_is_due_is_probed() -> None:
+async def test_probes_do_not_hold_each_other_up_and_a_fault_ends_none() -> None:
     world = World()
+    world.hanging.add("a")
+    world.faulty.add("c")
+    world.reachable.add("b")
     async with world.probing():
-        world.ejections.failed("a")
-        world.ejections._ejected["a"].probe_at += 1000
-        world.ejections.failed("b")
-        await found(lambda: world.probes["b"] > 2)
-        assert world.probes["a"] == 0
+        for address in "acb":
+            world.ejections.failed(address)
+        await found(lambda: world.back == 1 and world.probes["c"] > 1)
+        assert world.able() == "b"

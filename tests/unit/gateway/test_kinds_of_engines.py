@@ -49,7 +49,8 @@ class Services:
         self.judged.append((kind, runs))
 
     async def find(self, model: str) -> tuple[EngineEndpoint, ...]:
-        return await self.finder.find(CALLER, model, scores=False, judge=self.judge)
+        found = await self.finder.find(CALLER, model, scores=False, judge=self.judge)
+        return found.endpoints
 
 
 def route(version: str, engine: str, *addresses: str) -> pb.Route:

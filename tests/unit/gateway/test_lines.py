@@ -48,7 +48,15 @@ class Waiting:
         assert self.engines.place(among or self.there, asker) is None
 
         async def wait() -> None:
-            place = await self.engines.wait(asker, lambda: among or self.there, seconds=seconds)
+            # As the handler does.
+            waiter = self.engines.join(asker, among, lambda: among or self.there)
+            try:
+                await asyncio.wait({waiter.decided}, timeout=seconds)
+                if not waiter.decided.done():
+                    raise self.engines.busy(waiter)
+                place = waiter.take()
+            finally:
+                self.engines.leave(waiter)
             self.got.append((project, place))
 
         self.tasks.append(asyncio.create_task(wait()))
@@ -59,10 +67,15 @@ class Waiting:
         """Whose turns come next, where each gives its place back at once."""
         for _ in range(number):
             self.engines.done(held)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await got()
             held = self.got[-1][1]
         return [project for project, _ in self.got]
+
+
+async def got() -> None:
+    """Lets those go on that got a place, or left."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def test_an_engine_gets_no_more_than_its_places_and_the_next_one_waits() -> None:
@@ -110,12 +123,13 @@ async def test_what_runs_in_the_background_comes_last_and_yet_comes() -> None:
 
 async def test_what_has_waited_long_in_the_background_is_like_the_others() -> None:
     line, now = Line("mv"), 1000.0
-    old = Waiter("grader", tuple, background=True, since=now - AGED_SECONDS - 1)
-    new = Waiter("p", tuple, background=False, since=now)
-    line.join(new)
-    line.join(old)
-    assert line.first(now, lambda _: True) is old
-    assert line.first(now - 2, lambda _: True) is new
+    old = Waiter(line, "grader", "kind", background=True, since=now - AGED_SECONDS - 1)
+    new = Waiter(line, "p", "kind", background=False, since=now)
+    line.join(new, tuple)
+    line.join(old, tuple)
+    assert line.first(now, {"kind"}) is old
+    assert line.first(now - 2, {"kind"}) is new
+    assert line.first(now, {"other"}) is None
 
 
 async def test_an_adapter_waits_for_the_engines_that_have_it_and_holds_up_nobody() -> None:
@@ -182,6 +196,73 @@ async def test_a_client_that_leaves_loses_its_turn_and_keeps_no_place() -> None:
     assert world.got[0][1].pool.active == 1
 
 
+async def test_a_place_goes_on_in_whichever_order_its_receiver_leaves() -> None:
+    for leaves_first in (True, False):
+        world = Waiting(endpoint("a"))
+        held = world.take("p")
+        leaving, stays = await world.ask("p"), await world.ask("q")
+        if leaves_first:
+            leaving.cancel()
+            world.engines.done(held)
+        else:
+            world.engines.done(held)
+            leaving.cancel()
+        await stays
+        assert [project for project, _ in world.got] == ["q"]
+        world.engines.done(world.got[0][1])
+        assert world.engines._pool(world.there[0].address).active == 0
+        # No line is kept for nothing.
+        assert not world.engines._places._lines
+
+
+async def test_a_place_that_became_free_before_the_line_was_joined_is_found() -> None:
+    world = Waiting(endpoint("a"))
+    held, asker = world.take("p"), Asker("mv", "p")
+    assert world.engines.place(world.there, asker) is None
+    world.engines.done(held)
+    waiter = world.engines.join(asker, (), lambda: world.there)
+    assert waiter.decided.done()
+    world.engines.done(waiter.take())
+    world.engines.leave(waiter)
+
+
+async def test_an_engine_that_is_let_back_gets_what_waits_for_it() -> None:
+    world = Waiting(endpoint("a", 4), endpoint("b", 4))
+    held = [world.take("p", world.there[:1]) for _ in range(4)]
+    address = world.there[1].address
+    ejections = world.engines._ejections
+    ejections.failed(address)
+    for _ in range(4):
+        await world.ask("p")
+    assert not world.got
+    ejections._ejected[address].room = 1
+    world.engines._places.rerouted()
+    await got()
+    assert len(world.got) == 1
+    assert ejections.answered(address)
+    world.engines._places.rerouted()
+    await got()
+    assert len(world.got) == 2
+    # Nobody who comes later is served before them.
+    world.engines.done(held.pop())
+    await got()
+    assert len(world.got) == 3
+
+
+async def test_after_a_quiet_hour_nobody_is_told_to_wait_for_one() -> None:
+    line = Line("mv")
+    for at in (1.0, 1.1, 1.2):
+        waiter = Waiter(line, "p", "kind", background=False, since=at)
+        line.join(waiter, tuple)
+        line.freed(at)
+    before = line._interval
+    for waiter in list(line):
+        line.leave(waiter)
+    line.join(Waiter(line, "p", "kind", background=False, since=3600.0), tuple)
+    line.freed(3600.0)
+    assert line._interval == before
+
+
 async def test_of_too_many_the_last_of_the_greediest_project_gives_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -227,8 +308,7 @@ async def test_no_place_is_lost_or_given_twice(
             world.engines.done(open_places.pop(0))
         elif step == "leave" and world.tasks:
             world.tasks.pop(0).cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await got()
         counts = Counter(place.pool.address for place in open_places)
         counts.update(place.pool.address for _, place in world.got)
         for one in world.there:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference import relay
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
     Asker,
@@ -23,10 +24,16 @@ from windlass.gateway.inference.engines import (
 from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
-from windlass.gateway.inference.relay import end_stream, stream, whole, with_comments
+from windlass.gateway.inference.relay import (
+    StreamComments,
+    end_stream,
+    stream,
+    whole,
+    with_comments,
+)
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.waiting import Judge, ModelFinder
+from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api import routes
@@ -51,7 +58,7 @@ ERROR_BYTES = 1 << 20
 class Offer(NamedTuple):
     """Engines that have a model loaded, and those of them that may get a request."""
 
-    known: Endpoints
+    served: Served
     able: Endpoints
 
 
@@ -79,6 +86,23 @@ class BodyJudge:
                 error.status, error.message, code=error.code, param=error.param
             ) from None
         self._passed = kind
+
+
+class EngineRequest(NamedTuple):
+    """A request that goes to an engine."""
+
+    exchange: HttpExchange
+    head: Head
+    judge: BodyJudge
+    meter: UsageMeter
+    # Whether usage is asked for in every chunk.
+    usage: bool
+    comments: StreamComments | None
+
+    def asker(self, offer: Offer) -> Asker:
+        """Returns whose request it is, and for the engines of which version."""
+        project_id = self.exchange.caller.require_project()
+        return Asker(offer.served.engine_version_id, project_id, self.exchange.background)
 
 
 class InferenceHandler:
@@ -132,20 +156,20 @@ class InferenceHandler:
         with DisconnectWatch(exchange.receive) as disconnect:
             try:
                 judge = BodyJudge(exchange.path, body)
+                streams = bool(head.stream) and meter.kind in _GENERATES
+                comments = StreamComments(exchange, headers) if streams else None
                 finding: Awaitable[Offer] = self._find(exchange, head, judge)
-                if head.stream and meter.kind in _GENERATES:
+                if comments is not None:
                     waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
-                    finding = with_comments(finding, exchange, headers, waits_for)
+                    finding = with_comments(finding, comments, waits_for)
                 offer = await finding
                 show = Show.ALL
-                if head.stream and meter.kind in _GENERATES and not head.wants_every_usage:
+                if streams and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
-                meter.open()
-                with self._finder.under_way(exchange.caller, head.model):
-                    usage = show is not Show.ALL
-                    response, place = await self._open(
-                        exchange, head, judge, offer, headers, usage=usage
-                    )
+                ask = EngineRequest(exchange, head, judge, meter, show is not Show.ALL, comments)
+                version = offer.served.engine_version_id
+                with self._finder.under_way(exchange.caller, head.model, version):
+                    response, place = await self._open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
                     await self._relay(exchange, response, place, meter, disconnect, events, headers)
@@ -179,39 +203,28 @@ class InferenceHandler:
             seconds=seconds,
             is_open=is_open,
         )
-        return Offer(found, _offering(found, path))
+        return Offer(found, _offering(found.endpoints, path))
 
-    async def _open(
-        self,
-        exchange: HttpExchange,
-        head: Head,
-        judge: BodyJudge,
-        offer: Offer,
-        headers: Headers,
-        *,
-        usage: bool,
-    ) -> tuple[EngineConnection, EnginePlace]:
+    async def _open(self, ask: EngineRequest, offer: Offer) -> tuple[EngineConnection, EnginePlace]:
         """An engine's answer, and the place there, which the caller gives back.
 
         Waits for a place where all are taken, and for another engine when those that are known
         are gone.
         """
-        caller, path = exchange.caller, exchange.path
+        exchange, head, judge = ask.exchange, ask.head, ask.judge
         deadline = time.monotonic() + self._finder.hold_seconds
-        asker = self._asker(exchange, head)
         while True:
-            # Engines that keep no prompts apart keep none at all.
-            turns = head.conversation(caller.organization_id) if _salted(judge, offer) else 0
-            place = self._engines.place(offer.able, asker, conversation=turns)
+            place = self._place(ask, offer)
             try:
                 if place is None:
+                    place = await self._wait(ask, offer, deadline)
                     left = deadline - time.monotonic()
-                    place = await self._wait(exchange, head, asker, headers, seconds=left)
-                    offer = await self._find(exchange, head, judge, is_open=True)
-                salt = self._salts.of(caller.organization_id) if _salted(judge, offer) else ""
-                body = for_engine(judge.body, head, usage=usage, salt=salt)
+                    offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
+                    if place.pool.address not in {one.address for one in offer.able}:
+                        continue
+                ask.meter.open()
                 response = await self._engines.open(
-                    place, offer.able, path, body, exchange.request_id
+                    place, offer.able, exchange.path, self._body(ask, offer), exchange.request_id
                 )
                 taken, place = place, None
                 return response, taken
@@ -222,30 +235,39 @@ class InferenceHandler:
             finally:
                 if place is not None:
                     self._engines.done(place)
-            await self._finder.change(caller, head.model, offer.known, seconds=left)
+            known = offer.served.endpoints
+            await self._finder.change(exchange.caller, head.model, known, seconds=left)
             left = deadline - time.monotonic()
             offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
 
-    async def _wait(
-        self, exchange: HttpExchange, head: Head, asker: Asker, headers: Headers, *, seconds: float
-    ) -> EnginePlace:
+    def _body(self, ask: EngineRequest, offer: Offer) -> bytes:
+        salted = _salted(ask.judge, offer)
+        salt = self._salts.of(ask.exchange.caller.organization_id) if salted else ""
+        return for_engine(ask.judge.body, ask.head, usage=ask.usage, salt=salt)
+
+    def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
+        # Engines that keep no prompts apart keep none at all.
+        organization = ask.exchange.caller.organization_id
+        turns = ask.head.conversation(organization) if _salted(ask.judge, offer) else 0
+        return self._engines.place(offer.able, ask.asker(offer), conversation=turns)
+
+    async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
-
-        def offers() -> Endpoints:
-            try:
-                return _offering(self._finder.served(exchange.caller, head.model), exchange.path)
-            except HttpError:
-                return ()
-
-        waiting: Awaitable[EnginePlace] = self._engines.wait(asker, offers, seconds=seconds)
-        if head.stream and KINDS.get(exchange.path) in _GENERATES:
-            waiting = with_comments(waiting, exchange, headers, lambda: "the engines are busy")
-        return await waiting
-
-    def _asker(self, exchange: HttpExchange, head: Head) -> Asker:
-        caller = exchange.caller
-        version = self._finder.engine_version(caller, head.model)
-        return Asker(version, caller.require_project(), exchange.background)
+        version, path = offer.served.version_id, ask.exchange.path
+        offers = partial(_offered, self._finder.endpoints, version, path)
+        waiter = self._engines.join(ask.asker(offer), (version, path), offers)
+        try:
+            while not waiter.decided.done():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._engines.busy(waiter)
+                look = min(left, relay.LOOK_SECONDS) if ask.comments else left
+                await asyncio.wait({waiter.decided}, timeout=look)
+                if ask.comments and not waiter.decided.done():
+                    await ask.comments.say("the engines are busy")
+            return waiter.take()
+        finally:
+            self._engines.leave(waiter)
 
     async def _relay(
         self,
@@ -270,6 +292,14 @@ class InferenceHandler:
             # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.
             self._engines.done(place, response)
+
+
+def _offered(endpoints: Callable[[str], Endpoints], version_id: str, path: str) -> Endpoints:
+    """The engines that serve a version and the path at this moment."""
+    try:
+        return _offering(endpoints(version_id), path)
+    except HttpError:
+        return ()
 
 
 def _salted(judge: BodyJudge, offer: Offer) -> bool:

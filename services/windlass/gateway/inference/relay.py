@@ -78,27 +78,38 @@ async def stream(
     await send({"type": "http.response.body", "body": last})
 
 
+class StreamComments:
+    """Comments to a client that streams and waits, of what it waits for."""
+
+    def __init__(self, exchange: HttpExchange, headers: Headers):
+        self._exchange = exchange
+        self._headers = headers
+        self._said, self._due = "", 0.0
+
+    async def say(self, words: str) -> None:
+        """Says it, unless it was said a moment ago; begins the answer if need be."""
+        if words == self._said and time.monotonic() < self._due:
+            return
+        self._said, self._due = words, time.monotonic() + COMMENT_SECONDS
+        send = self._exchange.send
+        if not self._exchange.status:
+            start = [_SSE, *self._headers, *_STREAM_HEADERS]
+            await send({"type": "http.response.start", "status": 200, "headers": start})
+        comment = f": {words}\n\n".encode()
+        await send({"type": "http.response.body", "body": comment, "more_body": True})
+
+
 async def with_comments(
-    awaited: Awaitable[T],
-    exchange: HttpExchange,
-    headers: Headers,
-    waits_for: Callable[[], str],
+    awaited: Awaitable[T], comments: StreamComments, waits_for: Callable[[], str]
 ) -> T:
-    """Returns what is waited for; the client is told meanwhile what that is, in comments."""
+    """Returns what is awaited, of which nothing needs to be given back.
+
+    The client is told meanwhile what it waits for.
+    """
     task = asyncio.ensure_future(awaited)
-    said, due = "", 0.0
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-            if (words := waits_for()) == said and time.monotonic() < due:
-                continue
-            said, due = words, time.monotonic() + COMMENT_SECONDS
-            if not exchange.status:
-                start = [_SSE, *headers, *_STREAM_HEADERS]
-                await exchange.send(
-                    {"type": "http.response.start", "status": 200, "headers": start}
-                )
-            comment = f": {words}\n\n".encode()
-            await exchange.send({"type": "http.response.body", "body": comment, "more_body": True})
+            await comments.say(waits_for())
         return task.result()
     finally:
         task.cancel()

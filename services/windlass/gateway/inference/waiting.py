@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import grpc
 
@@ -36,6 +36,14 @@ class Judge(Protocol):
         """Raises HttpError for what engines of the kind must not get; one runs, or must start."""
 
 
+class Served(NamedTuple):
+    """Engines that have a model loaded, and its version with that of the engines."""
+
+    version_id: str
+    engine_version_id: str
+    endpoints: tuple[EngineEndpoint, ...]
+
+
 class ModelFinder:
     """Resolves names for the token path."""
 
@@ -65,7 +73,7 @@ class ModelFinder:
         judge: Judge,
         seconds: float | None = None,
         is_open: bool = False,
-    ) -> tuple[EngineEndpoint, ...]:
+    ) -> Served:
         """The engines that have the model loaded; `scores` demands a reward model or none.
 
         Waits for one to start, if `judge` has nothing against the request, by default as long
@@ -81,7 +89,7 @@ class ModelFinder:
         if route is not None and route.endpoints:
             judge(self._kind(named, route), runs=True)
             self._routes.touch(project_id, model)
-            return route.endpoints
+            return Served(named.version_id, named.engine_version_id, route.endpoints)
         judge(self._kind(named, route), runs=False)
         held = "" if is_open else named.engine_version_id
         with self._counted(), self._load.counted(held):
@@ -92,7 +100,7 @@ class ModelFinder:
                 raise _not_ready(self._still_loading(caller, model)) from None
         # It may have become another kind meanwhile.
         judge(self._kind(named, route), runs=True)
-        return route.endpoints
+        return Served(named.version_id, named.engine_version_id, route.endpoints)
 
     def _kind(self, named: Named, route: VersionRoute | None) -> str:
         """The kind of engine that answers for a version, or would."""
@@ -113,15 +121,9 @@ class ModelFinder:
                     return
                 await self._change(left)
 
-    def engine_version(self, caller: Principal, model: str) -> str:
-        """The version of the engines that answer for a name; empty if it was forgotten."""
-        named = self._names.find(caller.project_id, model)
-        return named.engine_version_id if named is not None else ""
-
-    def served(self, caller: Principal, model: str) -> tuple[EngineEndpoint, ...]:
-        """The engines that have the model loaded at this moment."""
-        named = self._names.find(caller.project_id, model)
-        route = self._routes.find(named.version_id) if named is not None else None
+    def endpoints(self, version_id: str) -> tuple[EngineEndpoint, ...]:
+        """The engines that have a version loaded at this moment."""
+        route = self._routes.find(version_id)
         return route.endpoints if route is not None else ()
 
     def waits_for(self, caller: Principal, model: str) -> str:
@@ -148,12 +150,11 @@ class ModelFinder:
             self._waiting -= 1
 
     @contextmanager
-    def under_way(self, caller: Principal, model: str) -> Iterator[None]:
+    def under_way(self, caller: Principal, model: str, engine_version_id: str) -> Iterator[None]:
         """Counts a request for the model that engines answer, for the length of the block."""
         self._routes.begin(caller.project_id, model)
         try:
-            # A name that was forgotten meanwhile is found again by the next request.
-            with self._load.counted(self.engine_version(caller, model)):
+            with self._load.counted(engine_version_id):
                 yield
         finally:
             self._routes.end(caller.project_id, model)

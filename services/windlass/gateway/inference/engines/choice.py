@@ -1,13 +1,14 @@
 """Exchanges with engines: chosen by conversation and load, with retries."""
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from http import HTTPStatus
 
 from windlass.core import telemetry
+from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.engines.ejection import Ejections
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers, Waiter
 from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -44,9 +45,20 @@ class Engines:
         pool = self.choose(endpoints, conversation)
         return self._places.take(asker, pool) if pool is not None else None
 
-    async def wait(self, asker: Asker, offers: Offers, *, seconds: float) -> EnginePlace:
-        """Waits for a place in line; raises HttpError 429 or 503, NoAnswer once none is offered."""
-        return await self._places.wait(asker, offers, seconds)
+    def join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
+        """Puts a request in line, where it waits for a place or NoAnswer once none is offered.
+
+        Who waits calls `leave` in the end. Raises HttpError 429 when too many wait.
+        """
+        return self._places.join(asker, kind, offers)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Ends a wait; a place that was not taken goes to the next."""
+        self._places.leave(waiter)
+
+    def busy(self, waiter: Waiter) -> HttpError:
+        """The error of a request that has waited for too long."""
+        return self._places.busy(waiter)
 
     async def open(
         self,
@@ -73,12 +85,12 @@ class Engines:
                 # worth one more try, but one that refuses connections is not.
                 if attempt or isinstance(error, OSError):
                     tried.add(address)
-                    self._ejections.failed(address)
-                log.warning("engine_unreachable", engine=address, error=repr(error))
+                self._note_failure(address, error)
                 if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
                     break
                 continue
-            self._ejections.answered(address)
+            if self._ejections.answered(address):
+                self._places.rerouted()
             if connection.status not in _TRY_ANOTHER or attempt == 2:
                 return connection
             tried.add(address)
@@ -113,6 +125,12 @@ class Engines:
     def waiting(self) -> int:
         """The requests that wait for a place."""
         return self._places.waiting
+
+    def _note_failure(self, address: str, error: Exception) -> None:
+        log.warning("engine_unreachable", engine=address, error=repr(error))
+        # One that breaks off may have done so because of the request.
+        if isinstance(error, OSError):
+            self._ejections.failed(address)
 
     def _move(
         self, place: EnginePlace, endpoints: Sequence[EngineEndpoint], tried: set[str]

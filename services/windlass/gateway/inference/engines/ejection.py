@@ -1,10 +1,9 @@
-"""Ejection of engines that do not answer: left out of the choice, probed, and let back slowly."""
+"""Ejection of engines that cannot be reached: left out, probed, and let back slowly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from windlass.core import telemetry
-from windlass.core.backoff import doubled
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import EJECTED
 
@@ -13,24 +12,24 @@ log = telemetry.logger("gateway.engines")
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 # An engine that is away for so long has another address by now, or is gone.
 FORGOTTEN_SECONDS = 600.0
-# Once so many answers in a row were open there at once, it is like the others.
+# An engine that is back is like the others after so many answers, each of which lets twice as
+# many requests come, or after a while.
 FULL = 32
-# How often the time of the next probe is looked at.
-_LOOK_SECONDS = 0.25
+BACK_SECONDS = 60.0
 
 
 class Ejected:
-    """An engine that did not answer; times are seconds of the event loop's clock."""
+    """An engine that could not be reached."""
 
-    __slots__ = ("failures", "probe_at", "room", "since")
+    __slots__ = ("failed", "room", "since")
 
-    def __init__(self, now: float):
-        self.since = now
-        self.failures = 0
-        self.probe_at = now
-        # Requests that it may have at once: none while it is away, then twice as many with
-        # each answer.
+    def __init__(self, since: float):
+        # Seconds of the event loop's clock.
+        self.since = since
+        # Requests that it may have at once: none while it is away.
         self.room = 0
+        # Set by a failure after it was back.
+        self.failed = asyncio.Event()
 
 
 class Ejections:
@@ -40,7 +39,7 @@ class Ejections:
         """`active` tells how many requests an engine has open."""
         self._active = active
         self._ejected: dict[str, Ejected] = {}
-        self._any = asyncio.Event()
+        self._new: asyncio.Queue[str] = asyncio.Queue()
 
     def able(self, endpoints: Sequence[EngineEndpoint]) -> Sequence[EngineEndpoint]:
         """Returns the engines that may get a request; all of them where none may."""
@@ -49,72 +48,82 @@ class Ejections:
         return [one for one in endpoints if self._admits(one.address)] or endpoints
 
     def failed(self, address: str) -> None:
-        """Leaves an engine out that could not be reached, or broke off before its answer."""
-        now = asyncio.get_running_loop().time()
+        """Leaves an engine out that could not be reached."""
         found = self._ejected.get(address)
         if found is None:
-            found = self._ejected[address] = Ejected(now)
-        elif not found.room:
-            # Requests that were sent before say nothing new.
-            return
-        self._eject(address, found, now)
+            self._ejected[address] = Ejected(asyncio.get_running_loop().time())
+            self._new.put_nowait(address)
+            EJECTED.set(len(self._ejected))
+            log.warning("engine_ejected", engine=address)
+        elif found.room:
+            found.room = 0
+            found.failed.set()
 
-    def answered(self, address: str) -> None:
-        """Notes an answer: more requests may come to an engine that is being let back."""
+    def answered(self, address: str) -> bool:
+        """Notes an answer; returns True if more requests may come to it than before."""
         found = self._ejected.get(address)
         if found is None:
-            return
-        found.room = max(1, found.room * 2)
+            return False
+        if not found.room:
+            # Sent while it was away, since there was no other; the next probe lets it back.
+            return False
+        found.room *= 2
         if found.room >= FULL:
             self._forget(address)
+        return True
 
     async def probe(
         self, reaches: Callable[[str], Awaitable[bool]], back: Callable[[], None]
     ) -> None:
-        """Asks for ejected engines until cancelled, and calls `back` when some are reached."""
-        while True:
-            await self._any.wait()
-            now = asyncio.get_running_loop().time()
-            due = [
-                address
-                for address, one in self._ejected.items()
-                if not one.room and one.probe_at <= now
-            ]
-            reached = await asyncio.gather(*(reaches(address) for address in due))
-            for address, is_there in zip(due, reached, strict=True):
-                self._probed(address, is_there=is_there)
-            if any(reached):
+        """Looks after ejected engines until cancelled; calls `back` when one may get more."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                address = await self._new.get()
+                group.create_task(self._look_after(address, self._ejected[address], reaches, back))
+
+    async def _look_after(
+        self,
+        address: str,
+        ejected: Ejected,
+        reaches: Callable[[str], Awaitable[bool]],
+        back: Callable[[], None],
+    ) -> None:
+        pause = FIRST_SECONDS
+        while self._ejected.get(address) is ejected:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_SECONDS)
+            if await _reached(address, reaches):
+                await self._let_back(address, ejected, back)
+            elif asyncio.get_running_loop().time() - ejected.since > FORGOTTEN_SECONDS:
+                self._forget(address)
                 back()
-            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _let_back(self, address: str, ejected: Ejected, back: Callable[[], None]) -> None:
+        """Returns once the engine has failed again, or is like the others."""
+        log.info("engine_reached_again", engine=address)
+        ejected.failed.clear()
+        ejected.room = 1
+        back()
+        try:
+            async with asyncio.timeout(BACK_SECONDS):
+                await ejected.failed.wait()
+        except TimeoutError:
+            if self._ejected.get(address) is ejected and ejected.room:
+                self._forget(address)
+                back()
 
     def _admits(self, address: str) -> bool:
         found = self._ejected.get(address)
         return found is None or self._active(address) < found.room
 
-    def _probed(self, address: str, *, is_there: bool) -> None:
-        found, now = self._ejected.get(address), asyncio.get_running_loop().time()
-        if found is None or found.room:
-            return
-        if is_there:
-            found.room = 1
-            log.info("engine_reached_again", engine=address)
-        elif now - found.since > FORGOTTEN_SECONDS:
-            self._forget(address)
-        else:
-            self._eject(address, found, now)
-
-    def _eject(self, address: str, found: Ejected, now: float) -> None:
-        pause = doubled(FIRST_SECONDS, found.failures, longest=LONGEST_SECONDS)
-        found.failures += 1
-        found.probe_at = now + pause
-        if found.room or found.failures == 1:
-            log.warning("engine_ejected", engine=address, probe_in_seconds=pause)
-        found.room = 0
-        self._any.set()
-        EJECTED.set(len(self._ejected))
-
     def _forget(self, address: str) -> None:
         del self._ejected[address]
         EJECTED.set(len(self._ejected))
-        if not self._ejected:
-            self._any.clear()
+
+
+async def _reached(address: str, reaches: Callable[[str], Awaitable[bool]]) -> bool:
+    try:
+        return await reaches(address)
+    except Exception:
+        log.exception("engine_not_probed", engine=address)
+        return False

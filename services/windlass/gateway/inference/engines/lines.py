@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 
+from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
 
@@ -13,6 +14,7 @@ AGED_SECONDS = 30.0
 _NEWEST = 0.2
 # Of an interval before any was seen.
 _ASSUMED_SECONDS = 1.0
+# The engines that may get requests of one kind at this moment.
 Offers = Callable[[], tuple[EngineEndpoint, ...]]
 
 
@@ -28,17 +30,43 @@ class EnginePlace:
 
 
 class Waiter:
-    """A request that waits for a place at one of the engines that are offered to it."""
+    """A request that waits in a line until it gets a place, or an error."""
 
-    __slots__ = ("background", "offers", "place", "project_id", "since")
+    __slots__ = ("background", "decided", "error", "kind", "line", "place", "project_id", "since")
 
-    def __init__(self, project_id: str, offers: Offers, *, background: bool, since: float):
+    def __init__(
+        self, line: "Line", project_id: str, kind: Hashable, *, background: bool, since: float
+    ):
+        self.line = line
         self.project_id = project_id
-        # The engines that may get it at this moment.
-        self.offers = offers
+        # What is offered to it is offered to all of its kind.
+        self.kind = kind
         self.background = background
         self.since = since
-        self.place: asyncio.Future[EnginePlace] = asyncio.get_running_loop().create_future()
+        # Waited for by `asyncio.wait`, which never cancels it: who waits may leave, and what it
+        # got in that moment is given back by `Places.leave`.
+        self.decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.place: EnginePlace | None = None
+        self.error: HttpError | None = None
+
+    def give(self, place: EnginePlace) -> None:
+        """Ends the wait with a place."""
+        self.place = place
+        self.decided.set_result(None)
+
+    def refuse(self, error: HttpError) -> None:
+        """Ends the wait with an error."""
+        self.error = error
+        self.decided.set_result(None)
+
+    def take(self) -> EnginePlace:
+        """Returns the place, which is the caller's to give back; raises the error."""
+        place, self.place = self.place, None
+        if self.error is not None:
+            raise self.error
+        if place is None:
+            raise AssertionError("who waits takes once it was decided")
+        return place
 
 
 class Line:
@@ -54,46 +82,62 @@ class Line:
         self.open = Counter[str]()
         # By project and background, in the order of arrival.
         self._waiting: dict[tuple[str, bool], deque[Waiter]] = {}
+        self._kinds = Counter[Hashable]()
+        self._offers: dict[Hashable, Offers] = {}
         self._interval = _ASSUMED_SECONDS
         self._freed_at = 0.0
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self._kinds.total()
 
     def __iter__(self) -> Iterator[Waiter]:
         return (waiter for queue in self._waiting.values() for waiter in queue)
 
-    def join(self, waiter: Waiter) -> None:
+    @property
+    def offers(self) -> list[tuple[Hashable, Offers]]:
+        """What is offered to each kind of those that wait."""
+        return list(self._offers.items())
+
+    def join(self, waiter: Waiter, offers: Offers) -> None:
         """Adds a request behind its project's others."""
         key = (waiter.project_id, waiter.background)
         self._waiting.setdefault(key, deque()).append(waiter)
+        self._kinds[waiter.kind] += 1
+        self._offers[waiter.kind] = offers
 
-    def leave(self, waiter: Waiter) -> None:
-        """Removes a request, if it still waits."""
+    def leave(self, waiter: Waiter) -> bool:
+        """Removes a request; returns False if it waits no more."""
         key = (waiter.project_id, waiter.background)
-        queue = self._waiting.get(key, deque())
-        if waiter in queue:
-            queue.remove(waiter)
+        queue = self._waiting.get(key)
+        if queue is None or waiter not in queue:
+            return False
+        queue.remove(waiter)
         if not queue:
-            self._waiting.pop(key, None)
+            del self._waiting[key]
+        self._kinds[waiter.kind] -= 1
+        if not self._kinds[waiter.kind]:
+            del self._kinds[waiter.kind], self._offers[waiter.kind]
+        if not self._kinds:
+            # The time until the next one waits says nothing of how fast places become free.
+            self._freed_at = 0.0
+        return True
 
-    def first(self, now: float, fits: Callable[[Waiter], bool]) -> Waiter | None:
-        """Returns the request whose turn it is, of those that fit."""
+    def first(self, now: float, kinds: Collection[Hashable]) -> Waiter | None:
+        """Returns the request whose turn it is, of those of some kinds."""
+        if not kinds:
+            return None
+        every = self._kinds.keys() <= set(kinds)
         found = [
             waiter
             for queue in self._waiting.values()
-            if (waiter := next(filter(fits, queue), None)) is not None
+            if (waiter := queue[0] if every else _first_of(queue, kinds)) is not None
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
-    def waiting_of(self, project_id: str) -> int:
-        """The number of a project's requests that wait."""
-        return sum(len(self._waiting.get((project_id, each), ())) for each in (False, True))
-
-    def newest_of(self, project_id: str) -> Waiter:
-        """The request of a project that came last; the project has one."""
-        keys = ((project_id, background) for background in (True, False))
-        return next(self._waiting[key][-1] for key in keys if key in self._waiting)
+    def newest_of(self, project_id: str) -> Waiter | None:
+        """The request of a project that came last."""
+        queues = [self._waiting.get((project_id, each)) for each in (False, True)]
+        return max((one[-1] for one in queues if one), key=lambda one: one.since, default=None)
 
     def freed(self, now: float) -> None:
         """Notes that a place became free."""
@@ -109,3 +153,7 @@ class Line:
     def _turn(self, now: float, waiter: Waiter) -> tuple[bool, int, float]:
         later = waiter.background and now - waiter.since < AGED_SECONDS
         return later, self.open[waiter.project_id], waiter.since
+
+
+def _first_of(queue: deque[Waiter], kinds: Collection[Hashable]) -> Waiter | None:
+    return next((waiter for waiter in queue if waiter.kind in kinds), None)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
@@ -16,6 +16,8 @@ from windlass.metrics.gateway import WAIT_SECONDS, WAITING
 WAITERS = 1000
 # Of what a client is told to wait before it tries again.
 _LONGEST_SECONDS = 120
+Able = Callable[[Sequence[EngineEndpoint]], Sequence[EngineEndpoint]]
+Pick = Callable[[Sequence[EngineEndpoint]], EngineConnectionPool | None]
 
 
 class NoAnswer(HttpError):
@@ -41,15 +43,11 @@ class Asker(NamedTuple):
     background: bool = False
 
 
-Able = Callable[[Sequence[EngineEndpoint]], Sequence[EngineEndpoint]]
-Pick = Callable[[Sequence[EngineEndpoint]], EngineConnectionPool | None]
-
-
 class Places:
     """Gives places at engines, and takes them back.
 
-    A free place that somebody waits for goes to the next in its line at once, so that what comes
-    later never takes it.
+    A free place that somebody waits for goes to the next in its line at once, so that nothing
+    that comes later takes it.
     """
 
     def __init__(self, pick: Pick, able: Able):
@@ -60,25 +58,23 @@ class Places:
         self._pick = pick
         self._able = able
         self._lines: dict[str, Line] = {}
-        self._waiters = 0
+        self._waiting = Counter[str]()
 
-    def take(self, asker: Asker, pool: EngineConnectionPool) -> EnginePlace:
-        """Takes a place at an engine, whether or not one is free."""
-        line = self._lines.get(asker.version_id)
-        if line is None:
-            line = self._lines[asker.version_id] = Line(asker.version_id)
-        line.open[asker.project_id] += 1
-        pool.active += 1
-        return EnginePlace(line, asker.project_id, pool)
+    def take(self, asker: Asker, pool: EngineConnectionPool) -> EnginePlace | None:
+        """Takes a free place at an engine; None where somebody waits for it."""
+        line = self._line(asker.version_id)
+        if self._waiting and self._first(line, pool) is not None:
+            return None
+        return _placed(line, asker.project_id, pool)
 
     def free(self, place: EnginePlace) -> None:
         """Gives a place back, to the next in its line if anybody waits."""
-        line, pool = place.line, place.pool
-        pool.active -= 1
+        line = place.line
+        place.pool.active -= 1
         line.open[place.project_id] -= 1
         if not line.open[place.project_id]:
             del line.open[place.project_id]
-        self._fill(line, pool)
+        self._fill(line, place.pool)
         self._forget_empty(line)
 
     def move(self, place: EnginePlace, pool: EngineConnectionPool) -> None:
@@ -88,114 +84,142 @@ class Places:
         pool.active += 1
         self._fill(place.line, before)
 
-    async def wait(self, asker: Asker, offers: Offers, seconds: float) -> EnginePlace:
-        """Waits for a free place at one of the engines that are offered, while there are any.
+    def join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
+        """Puts a request in line for one of the engines that are offered to its kind.
 
-        Raises NoAnswer once none is offered, and HttpError 429 or 503 when too many wait or the
-        time is up.
+        Who waits calls `leave` in the end, whatever has happened. Raises HttpError 429 when too
+        many wait.
         """
-        line = self._lines.setdefault(asker.version_id, Line(asker.version_id))
-        self._make_room(line, asker.project_id)
-        now = asyncio.get_running_loop().time()
-        waiter = Waiter(asker.project_id, offers, background=asker.background, since=now)
-        line.join(waiter)
-        self._waiters += 1
-        WAITING.inc()
-        try:
-            async with asyncio.timeout(seconds):
-                return await waiter.place
-        except TimeoutError:
-            self._give_back(waiter)
-            raise _busy(line, seconds) from None
-        except asyncio.CancelledError:
-            self._give_back(waiter)
-            raise
-        finally:
-            self._waiters -= 1
-            WAITING.dec()
-            WAIT_SECONDS.observe(asyncio.get_running_loop().time() - now)
-            line.leave(waiter)
-            self._forget_empty(line)
+        self._make_room(asker)
+        line, now = self._line(asker.version_id), _now()
+        project = asker.project_id
+        waiter = Waiter(line, project, kind, background=asker.background, since=now)
+        line.join(waiter, offers)
+        self._count(project, 1)
+        self._serve(line)
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Ends a wait, and gives back a place that was not taken."""
+        line = waiter.line
+        if line.leave(waiter):
+            self._count(waiter.project_id, -1)
+        if waiter.place is not None:
+            self.free(waiter.take())
+        WAIT_SECONDS.observe(_now() - waiter.since)
+        self._forget_empty(line)
 
     def rerouted(self) -> None:
         """Looks again at what is offered, since engines have come or gone."""
         for line in tuple(self._lines.values()):
-            for waiter in tuple(line):
-                if not waiter.offers():
-                    line.leave(waiter)
-                    _refuse(waiter, NoAnswer())
-            now = asyncio.get_running_loop().time()
-            while following := line.first(now, lambda one: self._pick(one.offers()) is not None):
-                if pool := self._pick(following.offers()):
-                    self._give(line, following, pool)
+            gone = {kind for kind, offers in line.offers if not offers()}
+            for waiter in [one for one in line if one.kind in gone]:
+                self._end(waiter, NoAnswer())
+            self._serve(line)
 
     @property
     def waiting(self) -> int:
         """The requests that wait."""
-        return self._waiters
+        return self._waiting.total()
 
-    def _fill(self, line: Line, pool: EngineConnectionPool) -> None:
-        """Gives the place that became free at an engine to the next in line."""
-        if self._waiters and len(line):
-            now = asyncio.get_running_loop().time()
-            line.freed(now)
-            if waiter := line.first(now, lambda one: self._may_have(one, pool)):
-                self._give(line, waiter, pool)
-
-    def _may_have(self, waiter: Waiter, pool: EngineConnectionPool) -> bool:
-        """Returns True if an engine has room for a request, and is offered to it."""
-        return any(
-            one.address == pool.address and one.has_room(pool.active)
-            for one in self._able(waiter.offers())
+    def busy(self, waiter: Waiter) -> HttpError:
+        """The error of a request that has waited for too long."""
+        return HttpError(
+            503,
+            f"The model's engines are busy: the request has waited for "
+            f"{_now() - waiter.since:.0f} seconds; try again later.",
+            kind="service_unavailable_error",
+            code="engines_busy",
+            headers={"retry-after": _retry_after(waiter.line)},
         )
 
-    def _give(self, line: Line, waiter: Waiter, pool: EngineConnectionPool) -> None:
-        line.leave(waiter)
-        if not waiter.place.done():
-            asker = Asker(line.version_id, waiter.project_id)
-            waiter.place.set_result(self.take(asker, pool))
+    def _serve(self, line: Line) -> None:
+        """Gives every free place that somebody in the line waits for."""
+        while len(line):
+            pools = {kind: self._pick(found) for kind, offers in line.offers if (found := offers())}
+            waiter = line.first(_now(), {kind for kind, pool in pools.items() if pool})
+            if waiter is None or (pool := pools[waiter.kind]) is None:
+                return
+            self._give(waiter, pool)
 
-    def _give_back(self, waiter: Waiter) -> None:
-        """Frees the place of a request that got it and left in the same moment."""
-        place = waiter.place
-        if place.done() and not place.cancelled() and place.exception() is None:
-            self.free(place.result())
+    def _fill(self, line: Line, pool: EngineConnectionPool) -> None:
+        """Gives the free places of an engine to the next in line."""
+        if not len(line):
+            return
+        line.freed(_now())
+        while waiter := self._first(line, pool):
+            self._give(waiter, pool)
 
-    def _make_room(self, line: Line, project_id: str) -> None:
+    def _first(self, line: Line, pool: EngineConnectionPool) -> Waiter | None:
+        """The request whose turn it is at an engine; None where it has no free place for any."""
+        kinds = {
+            kind
+            for kind, offers in line.offers
+            if any(
+                one.address == pool.address and one.has_room(pool.active)
+                for one in self._able(offers())
+            )
+        }
+        return line.first(_now(), kinds)
+
+    def _give(self, waiter: Waiter, pool: EngineConnectionPool) -> None:
+        waiter.line.leave(waiter)
+        self._count(waiter.project_id, -1)
+        waiter.give(_placed(waiter.line, waiter.project_id, pool))
+
+    def _end(self, waiter: Waiter, error: HttpError) -> None:
+        waiter.line.leave(waiter)
+        self._count(waiter.project_id, -1)
+        waiter.refuse(error)
+
+    def _make_room(self, asker: Asker) -> None:
         """Ends the newest wait of the project with the most, where too many wait.
 
         Raises HttpError 429 if that is the project of the request itself.
         """
-        if self._waiters < WAITERS:
+        if self.waiting < WAITERS:
             return
-        waits = Counter[tuple[str, str]]()
-        for one in self._lines.values():
-            waits.update((waiter.project_id, one.version_id) for waiter in one)
-        projects = Counter[str]()
-        for (project, _), number in waits.items():
-            projects[project] += number
-        if not projects:
-            return
-        greediest = max(projects, key=projects.__getitem__)
-        if projects[project_id] >= projects[greediest]:
-            raise _too_many(line, projects[project_id])
-        version = max((key for key in waits if key[0] == greediest), key=waits.__getitem__)[1]
-        crowded = self._lines[version]
-        last = crowded.newest_of(greediest)
-        crowded.leave(last)
-        _refuse(last, _too_many(crowded, projects[greediest]))
+        most, own = max(self._waiting.values()), self._waiting[asker.project_id]
+        if own >= most:
+            raise _too_many(self._lines.get(asker.version_id), own)
+        greediest = [project for project, number in self._waiting.items() if number == most]
+        newest = [
+            waiter
+            for line in self._lines.values()
+            for project in greediest
+            if (waiter := line.newest_of(project)) is not None
+        ]
+        last = max(newest, key=lambda one: one.since)
+        self._end(last, _too_many(last.line, most))
+
+    def _count(self, project_id: str, number: int) -> None:
+        self._waiting[project_id] += number
+        if not self._waiting[project_id]:
+            del self._waiting[project_id]
+        WAITING.set(self._waiting.total())
+
+    def _line(self, version_id: str) -> Line:
+        line = self._lines.get(version_id)
+        if line is None:
+            line = self._lines[version_id] = Line(version_id)
+        return line
 
     def _forget_empty(self, line: Line) -> None:
-        if not line.open and not len(line):
-            self._lines.pop(line.version_id, None)
+        if not line.open and not len(line) and self._lines.get(line.version_id) is line:
+            del self._lines[line.version_id]
 
 
-def _refuse(waiter: Waiter, error: HttpError) -> None:
-    if not waiter.place.done():
-        waiter.place.set_exception(error)
+def _placed(line: Line, project_id: str, pool: EngineConnectionPool) -> EnginePlace:
+    line.open[project_id] += 1
+    pool.active += 1
+    return EnginePlace(line, project_id, pool)
 
 
-def _too_many(line: Line, waiting: int) -> HttpError:
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _too_many(line: Line | None, waiting: int) -> HttpError:
     return HttpError(
         429,
         f"The model's engines are busy, and {waiting} requests of this project wait already; "
@@ -206,16 +230,6 @@ def _too_many(line: Line, waiting: int) -> HttpError:
     )
 
 
-def _busy(line: Line, seconds: float) -> HttpError:
-    return HttpError(
-        503,
-        f"The model's engines are busy: the request has waited for {seconds:.0f} seconds; "
-        "try again later.",
-        kind="service_unavailable_error",
-        code="engines_busy",
-        headers={"retry-after": _retry_after(line)},
-    )
-
-
-def _retry_after(line: Line) -> str:
-    return str(min(max(1, math.ceil(line.seconds)), _LONGEST_SECONDS))
+def _retry_after(line: Line | None) -> str:
+    seconds = line.seconds if line is not None else 1.0
+    return str(min(max(1, math.ceil(seconds)), _LONGEST_SECONDS))

@@ -49,19 +49,19 @@ class EngineConnectionPool:
         return connection
 
     async def reachable(self) -> bool:
-        """Returns True if a connection can be made; it rests until the next request."""
+        """Returns True if a connection can be made."""
         try:
-            connection = await self._connect()
-        except (OSError, TimeoutError):
+            (await self._connect()).close()
+        except OSError:
             return False
-        self._rest(connection)
         return True
 
     def done(self, connection: EngineConnection) -> None:
         """Takes back a connection from `send`."""
         connection.rest()
         if connection.reusable:
-            self._rest(connection)
+            connection.idle_since = self._loop.time()
+            self._idle.append(connection)
         if self._idle and self._is_old(self._idle[0]):
             self._idle.pop(0).close()
 
@@ -69,10 +69,6 @@ class EngineConnectionPool:
         """Closes idle connections."""
         while self._idle:
             self._idle.pop().close()
-
-    def _rest(self, connection: EngineConnection) -> None:
-        connection.idle_since = self._loop.time()
-        self._idle.append(connection)
 
     def _rested(self) -> EngineConnection | None:
         while self._idle:
