@@ -1,6 +1,7 @@
 """Requests through the front door that find every engine of their model busy."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from windlass.gateway.inference import relay
 from windlass.metrics.gateway import WAITING
 
 HOLD_SECONDS = 2.0
+START = int(time.time()) - 86400
 # An engine that answers one at a time gets a second one that is there when the first has ended.
 PLACES = 2
 
@@ -32,6 +34,10 @@ class Gate:
         self.asked.append(body["messages"][0]["content"])
         await self._open.acquire()
         return await stand.chat(request, body)
+
+    def close(self) -> None:
+        """Takes back what was let and nobody has used."""
+        self._open = asyncio.Semaphore(0)
 
     def let(self, number: int) -> None:
         for _ in range(number):
@@ -141,6 +147,60 @@ async def test_a_client_that_leaves_the_line_gets_no_engine(front: Front, gate: 
     gate.let(PLACES + 1)
     await asyncio.gather(*tasks, ask(front.openai(), "next"))
     assert "gone" not in gate.asked
+
+
+async def test_streams_that_leave_at_any_moment_keep_no_place(
+    front: Front, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.001)
+    tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
+    await until(lambda: len(gate.asked) == PLACES)
+    body = {"model": "toy", "messages": says("leaves"), "stream": True}
+
+    async def stream() -> None:
+        async with (
+            front.http() as http,
+            http.stream("POST", "/v1/chat/completions", json=body) as answer,
+        ):
+            async for _ in answer.aiter_lines():
+                pass
+
+    leaving = [asyncio.create_task(stream()) for _ in range(30)]
+    await waiting(30)
+    for number, task in enumerate(leaving):
+        # Each leaves a little later than the place comes to it, or to the one before.
+        gate.let(1)
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    await waiting(0)
+    gate.let(100)
+    await asyncio.gather(*tasks)
+    gate.close()
+    before = len(gate.asked)
+    tasks = [ask(front.openai(), f"after {number}") for number in range(PLACES + 1)]
+    await waiting(1)
+    assert len(gate.asked) == before + PLACES
+    gate.let(PLACES + 1)
+    await asyncio.gather(*tasks)
+
+
+async def test_what_is_refused_in_line_is_no_usage(front: Front, gate: Gate) -> None:
+    tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
+    await until(lambda: len(gate.asked) == PLACES)
+    with pytest.raises(openai.InternalServerError):
+        await ask(front.openai(), "late")
+    gate.let(PLACES)
+    await asyncio.gather(*tasks)
+    async with front.http() as http:
+
+        async def counted() -> int:
+            answer = await http.get("/v1/usage", params={"start_time": START, "limit": 31})
+            pages = answer.raise_for_status().json()["data"]
+            return sum(one["num_model_requests"] for page in pages for one in page["results"])
+
+        assert await until(counted, holds=lambda number: number >= PLACES) == PLACES
 
 
 async def test_an_engine_that_comes_takes_what_waits(front: Front, gate: Gate) -> None:
