@@ -14,7 +14,7 @@ from tests.support.services import front as stand
 from tests.support.services.front import Engine, Front, running_engine, running_front
 from tests.support.waiting import soon, until
 
-from windlass.gateway.inference import relay
+from windlass.gateway.inference.engines import places
 from windlass.metrics.gateway import WAITING
 
 HOLD_SECONDS = 2.0
@@ -106,7 +106,7 @@ async def test_a_projects_single_request_comes_before_the_queue_of_a_greedy_one(
 async def test_a_stream_hears_that_it_waits_and_is_answered(
     front: Front, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(places, "TELL_SECONDS", 0.05)
     tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
     await until(lambda: len(gate.asked) == PLACES)
     body = {"model": "toy", "messages": says("streamed"), "stream": True}
@@ -152,7 +152,7 @@ async def test_a_client_that_leaves_the_line_gets_no_engine(front: Front, gate: 
 async def test_streams_that_leave_at_any_moment_keep_no_place(
     front: Front, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(places, "TELL_SECONDS", 0.001)
     tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
     await until(lambda: len(gate.asked) == PLACES)
     body = {"model": "toy", "messages": says("leaves"), "stream": True}

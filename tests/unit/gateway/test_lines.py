@@ -48,15 +48,9 @@ class Waiting:
         assert self.engines.place(among or self.there, asker) is None
 
         async def wait() -> None:
-            # As the handler does.
-            waiter = self.engines.join(asker, among, lambda: among or self.there)
-            try:
-                await asyncio.wait({waiter.decided}, timeout=seconds)
-                if not waiter.decided.done():
-                    raise self.engines.busy(waiter)
-                place = waiter.take()
-            finally:
-                self.engines.leave(waiter)
+            place = await self.engines.wait(
+                asker, among, lambda: among or self.there, seconds=seconds
+            )
             self.got.append((project, place))
 
         self.tasks.append(asyncio.create_task(wait()))
@@ -220,10 +214,9 @@ async def test_a_place_that_became_free_before_the_line_was_joined_is_found() ->
     held, asker = world.take("p"), Asker("mv", "p")
     assert world.engines.place(world.there, asker) is None
     world.engines.done(held)
-    waiter = world.engines.join(asker, (), lambda: world.there)
-    assert waiter.decided.done()
-    world.engines.done(waiter.take())
-    world.engines.leave(waiter)
+    place = await world.engines.wait(asker, (), lambda: world.there, seconds=0.01)
+    world.engines.done(place)
+    assert place.pool.active == 0
 
 
 async def test_an_engine_that_is_let_back_gets_what_waits_for_it() -> None:

@@ -1,6 +1,7 @@
 """`windlass models fit`."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
-from windlass.cli.framework.columns import field
+from windlass.cli.framework.columns import Item, field
 from windlass.cli.framework.failures import USAGE, Problem
 from windlass.cli.framework.values import size
 from windlass.cli.models.arguments import changed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _GIB = 2**30
 
 
-def _gib(name: str) -> Any:
+def _gib(name: str) -> Callable[[Item], str]:
     return lambda item: f"{item[name] / _GIB:.1f}" if name in item else "-"
 
 

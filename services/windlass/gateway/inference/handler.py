@@ -12,7 +12,6 @@ from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference import relay
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
     Asker,
@@ -255,19 +254,10 @@ class InferenceHandler:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
         version, path = offer.served.version_id, ask.exchange.path
         offers = partial(_offered, self._finder.endpoints, version, path)
-        waiter = self._engines.join(ask.asker(offer), (version, path), offers)
-        try:
-            while not waiter.decided.done():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._engines.busy(waiter)
-                look = min(left, relay.LOOK_SECONDS) if ask.comments else left
-                await asyncio.wait({waiter.decided}, timeout=look)
-                if ask.comments and not waiter.decided.done():
-                    await ask.comments.say("the engines are busy")
-            return waiter.take()
-        finally:
-            self._engines.leave(waiter)
+        tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
+        left = deadline - time.monotonic()
+        kind = (version, path)
+        return await self._engines.wait(ask.asker(offer), kind, offers, seconds=left, tell=tell)
 
     async def _relay(
         self,

@@ -47,8 +47,8 @@ def cannot_hold(model: Name, cluster: clusters_pb2.Cluster, gpus: int) -> str:
     if model.footprint is None or not memory or model.footprint.weight_bytes <= sum(memory):
         return ""
     return (
-        f"The weights take {model.footprint.weight_bytes / GIB:.1f} GiB; {len(memory)} GPUs of the "
-        f"largest live cluster have {sum(memory) / GIB:.1f} GiB."
+        f"The weights take {model.footprint.weight_bytes / GIB:.1f} GiB; an engine would have "
+        f"{sum(memory) / GIB:.1f} GiB of GPU memory in the largest live cluster."
     )
 
 

@@ -48,8 +48,13 @@ def has_room(state: Round, version: str) -> bool:
 
 def _make_room(state: Round, version: str, among: Sequence[Engine], *, yields: bool) -> bool:
     """Ends one of the engines for another; returns False where none may end."""
+    made = {engine.id for engine in state.changes.creates}
     # Their models have engines beside them, in the places that are theirs.
-    substitutes = [one for one in among if one.replica == SUBSTITUTE and not state.answers(one)]
+    substitutes = [
+        one
+        for one in among
+        if one.replica == SUBSTITUTE and one.id not in made and not state.answers(one)
+    ]
     if substitutes:
         state.end(substitutes[0])
         return True

@@ -40,7 +40,9 @@ class Engine(google.protobuf.message.Message):
     created_at: builtins.int
     engine: builtins.str
     replica: builtins.int
-    """Its number among the engines of its model, from 0."""
+    """Its number among the engines of its model, from 0; 1000 of one that another cluster is asked
+    for beside them.
+    """
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(

@@ -5,7 +5,7 @@ May import the gateway's errors and routes, the tunnel and the kernel.
 
 from windlass.gateway.inference.engines.choice import Engines
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers, Waiter
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, NoAnswer
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 
@@ -18,5 +18,4 @@ __all__ = [
     "Engines",
     "NoAnswer",
     "Offers",
-    "Waiter",
 ]

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from http import HTTPStatus
 
 from windlass.core import telemetry
-from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.engines.ejection import Ejections
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers, Waiter
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -45,20 +44,32 @@ class Engines:
         pool = self.choose(endpoints, conversation)
         return self._places.take(asker, pool) if pool is not None else None
 
-    def join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
-        """Puts a request in line, where it waits for a place or NoAnswer once none is offered.
+    def choose(
+        self, endpoints: Sequence[EngineEndpoint], conversation: int = 0
+    ) -> EngineConnectionPool | None:
+        """Returns the engine that should get a request; None where none has a free place."""
+        endpoints = self._ejections.able(endpoints)
+        pool, endpoint = self._best(endpoints, conversation)
+        if endpoint.has_room(pool.active):
+            return pool
+        free = [one for one in endpoints if one.has_room(self._pool(one.address).active)]
+        return self._best(free, 0)[0] if free else None
 
-        Who waits calls `leave` in the end. Raises HttpError 429 when too many wait.
+    async def wait(
+        self,
+        asker: Asker,
+        kind: Hashable,
+        offers: Offers,
+        *,
+        seconds: float,
+        tell: Callable[[], Awaitable[None]] | None = None,
+    ) -> EnginePlace:
+        """Waits in line for a place at one of the engines that are offered to its kind.
+
+        Calls `tell` now and then. Raises HttpError 429 when too many wait, 503 when the time is
+        up, and NoAnswer once no engine is offered.
         """
-        return self._places.join(asker, kind, offers)
-
-    def leave(self, waiter: Waiter) -> None:
-        """Ends a wait; a place that was not taken goes to the next."""
-        self._places.leave(waiter)
-
-    def busy(self, waiter: Waiter) -> HttpError:
-        """The error of a request that has waited for too long."""
-        return self._places.busy(waiter)
+        return await self._places.wait(asker, kind, offers, seconds=seconds, tell=tell)
 
     async def open(
         self,
@@ -138,17 +149,6 @@ class Engines:
         """Moves a place to an engine that was not tried, however busy."""
         left = [one for one in endpoints if one.address not in tried]
         self._places.move(place, self._best(self._ejections.able(left), 0)[0])
-
-    def choose(
-        self, endpoints: Sequence[EngineEndpoint], conversation: int = 0
-    ) -> EngineConnectionPool | None:
-        """Returns the engine that should get a request; None where none has a free place."""
-        endpoints = self._ejections.able(endpoints)
-        pool, endpoint = self._best(endpoints, conversation)
-        if endpoint.has_room(pool.active):
-            return pool
-        free = [one for one in endpoints if one.has_room(self._pool(one.address).active)]
-        return self._best(free, 0)[0] if free else None
 
     def _best(
         self, endpoints: Sequence[EngineEndpoint], conversation: int

@@ -44,7 +44,7 @@ class Waiter:
         self.background = background
         self.since = since
         # Waited for by `asyncio.wait`, which never cancels it: who waits may leave, and what it
-        # got in that moment is given back by `Places.leave`.
+        # got in that moment is given back by `Places`.
         self.decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.place: EnginePlace | None = None
         self.error: HttpError | None = None
@@ -95,7 +95,7 @@ class Line:
 
     @property
     def offers(self) -> list[tuple[Hashable, Offers]]:
-        """What is offered to each kind of those that wait."""
+        """The offers to each kind of those that wait."""
         return list(self._offers.items())
 
     def join(self, waiter: Waiter, offers: Offers) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
@@ -14,6 +14,8 @@ from windlass.metrics.gateway import WAIT_SECONDS, WAITING
 
 # Requests that wait at once, of all models; each holds its body in memory.
 WAITERS = 1000
+# How often those that wait are told so; the first time comes this soon.
+TELL_SECONDS = 1.0
 # Of what a client is told to wait before it tries again.
 _LONGEST_SECONDS = 120
 Able = Callable[[Sequence[EngineEndpoint]], Sequence[EngineEndpoint]]
@@ -84,30 +86,34 @@ class Places:
         pool.active += 1
         self._fill(place.line, before)
 
-    def join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
-        """Puts a request in line for one of the engines that are offered to its kind.
+    async def wait(
+        self,
+        asker: Asker,
+        kind: Hashable,
+        offers: Offers,
+        *,
+        seconds: float,
+        tell: Callable[[], Awaitable[None]] | None = None,
+    ) -> EnginePlace:
+        """Waits for a place at one of the engines that are offered to its kind.
 
-        Who waits calls `leave` in the end, whatever has happened. Raises HttpError 429 when too
-        many wait.
+        Calls `tell` every `TELL_SECONDS`. Raises HttpError 429 when too many wait, 503 when the
+        time is up, and NoAnswer once no engine is offered.
         """
-        self._make_room(asker)
-        line, now = self._line(asker.version_id), _now()
-        project = asker.project_id
-        waiter = Waiter(line, project, kind, background=asker.background, since=now)
-        line.join(waiter, offers)
-        self._count(project, 1)
-        self._serve(line)
-        return waiter
-
-    def leave(self, waiter: Waiter) -> None:
-        """Ends a wait, and gives back a place that was not taken."""
-        line = waiter.line
-        if line.leave(waiter):
-            self._count(waiter.project_id, -1)
-        if waiter.place is not None:
-            self.free(waiter.take())
-        WAIT_SECONDS.observe(_now() - waiter.since)
-        self._forget_empty(line)
+        deadline = _now() + seconds
+        waiter = self._join(asker, kind, offers)
+        try:
+            while not waiter.decided.done():
+                left = deadline - _now()
+                if left <= 0:
+                    raise _busy(waiter)
+                # The task may be cancelled at any moment, and the future is not cancelled with it.
+                await asyncio.wait({waiter.decided}, timeout=min(left, TELL_SECONDS))
+                if tell is not None and not waiter.decided.done():
+                    await tell()
+            return waiter.take()
+        finally:
+            self._leave(waiter)
 
     def rerouted(self) -> None:
         """Looks again at what is offered, since engines have come or gone."""
@@ -122,16 +128,25 @@ class Places:
         """The requests that wait."""
         return self._waiting.total()
 
-    def busy(self, waiter: Waiter) -> HttpError:
-        """The error of a request that has waited for too long."""
-        return HttpError(
-            503,
-            f"The model's engines are busy: the request has waited for "
-            f"{_now() - waiter.since:.0f} seconds; try again later.",
-            kind="service_unavailable_error",
-            code="engines_busy",
-            headers={"retry-after": _retry_after(waiter.line)},
-        )
+    def _join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
+        self._make_room(asker)
+        line, now = self._line(asker.version_id), _now()
+        project = asker.project_id
+        waiter = Waiter(line, project, kind, background=asker.background, since=now)
+        line.join(waiter, offers)
+        self._count(project, 1)
+        self._serve(line)
+        return waiter
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Ends a wait, and gives back a place that was not taken."""
+        line = waiter.line
+        if line.leave(waiter):
+            self._count(waiter.project_id, -1)
+        if waiter.place is not None:
+            self.free(waiter.take())
+        WAIT_SECONDS.observe(_now() - waiter.since)
+        self._forget_empty(line)
 
     def _serve(self, line: Line) -> None:
         """Gives every free place that somebody in the line waits for."""
@@ -217,6 +232,17 @@ def _placed(line: Line, project_id: str, pool: EngineConnectionPool) -> EnginePl
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _busy(waiter: Waiter) -> HttpError:
+    return HttpError(
+        503,
+        f"The model's engines are busy: the request has waited for "
+        f"{_now() - waiter.since:.0f} seconds; try again later.",
+        kind="service_unavailable_error",
+        code="engines_busy",
+        headers={"retry-after": _retry_after(waiter.line)},
+    )
 
 
 def _too_many(line: Line | None, waiting: int) -> HttpError:
