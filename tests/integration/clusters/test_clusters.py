@@ -49,9 +49,12 @@ def status(identifier: str, phase: pb.Phase.ValueType, *, generation: int = 1) -
 
 
 async def news(watch: grpc.aio.UnaryStreamCall[Any, pb.StatusDelta]) -> pb.StatusDelta:
-    delta = await watch.read()
-    assert isinstance(delta, pb.StatusDelta)
-    return delta
+    """The next snapshot or statuses; beats, which come every few seconds, are passed over."""
+    while True:
+        delta = await watch.read()
+        assert isinstance(delta, pb.StatusDelta)
+        if delta.snapshot or delta.statuses:
+            return delta
 
 
 async def test_a_registration_key_works_once(plane: ControlPlane) -> None:
