@@ -10,6 +10,7 @@ from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.federation.proxy import Proxy
+from windlass_agent.folders import socket_folder
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube, KubeError, NoAccess
 from windlass_agent.kube.credentials import SecretCredentials
@@ -44,6 +45,7 @@ async def kubernetes_parts(
                 control=control,
                 settings=cluster,
                 listen=f"[::]:{settings.runner_port}",
+                sockets=socket_folder(settings.data_dir),
                 changed=changed,
                 notes=proxy,
             )
@@ -52,7 +54,7 @@ async def kubernetes_parts(
                 f"no access to the Secret in {cluster.agent_namespace}: {error.message}"
             ) from error
         targets = Targets(
-            endpoint=lambda _: "",
+            endpoint=executor.endpoint,
             kubernetes=KubernetesApi(kube.access, controller.accounts),
             doors=executor.doors,
         )

@@ -8,6 +8,9 @@ from typing import Protocol
 
 from windlass.api.clusters.v1.clusters_pb2 import Capacity, Workload, WorkloadStatus
 
+# Said among the engines that can run: the agent reaches serving stacks that others run.
+ADOPTED = "adopted"
+
 
 class WorkloadDriver(Protocol):
     """Runs workloads of one kind."""
@@ -33,6 +36,12 @@ class WorkloadDriver(Protocol):
 
     async def close(self) -> None:
         """Ends the driver's tasks; the last call."""
+
+
+def kind_of(workload: Workload) -> str:
+    """The kind of a workload that has a spec: its field, or `stack` for an engine of others."""
+    kind = workload.WhichOneof("spec") or ""
+    return "stack" if kind == "engine" and workload.engine.HasField("stack") else kind
 
 
 class Executor(WorkloadDriver, Protocol):

@@ -11,7 +11,7 @@ from windlass.cli.clusters import clusters, queue_quota
 from windlass.cli.framework.calling import command
 from windlass.cli.framework.failures import unforeseen
 from windlass.cli.jobs import files, jobs, webhooks
-from windlass.cli.models import chat, engines, models, score
+from windlass.cli.models import chat, engines, models, score, stacks
 from windlass.cli.server import admin, config, db, doctor, serve
 
 EPILOG = (
@@ -70,6 +70,7 @@ for name, noun in {
     "quota": queue_quota.app,
     "quotas": tenant_quotas.app,
     "engines": engines.app,
+    "stacks": stacks.app,
     "config": config.app,
     "db": db.app,
     "admin": admin.app,

@@ -12,6 +12,7 @@ from windlass.clusters.transport.agent_service import ClustersAgentServicer
 from windlass.clusters.transport.internal_service import ClustersInternalServicer
 from windlass.clusters.transport.service import ClustersServicer
 from windlass.core.app import App
+from windlass.core.keyring import STACK_KEYS
 
 
 async def build(app: App) -> None:
@@ -28,7 +29,11 @@ async def build(app: App) -> None:
     )
     app.serve(
         ClustersAgentServicer(
-            stores, app.wake, told, wrong_keys=app.settings.auth.wrong_registration_keys
+            stores,
+            app.wake,
+            told,
+            app.keyring.envelope(STACK_KEYS),
+            wrong_keys=app.settings.auth.wrong_registration_keys,
         ),
         rpc.add_ClustersAgentServiceServicer_to_server,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.footprint import Footprint
 from windlass.serving_schedules import ScheduleWindow, scheduled
 
@@ -41,6 +42,9 @@ class Name:
     engine_version_id: str
     # What it takes of devices' memory, where that is known.
     footprint: Footprint | None = None
+    # The serving stack that has it, and the stack's name of it; empty for models of ours.
+    stack: str = ""
+    upstream: str = ""
 
     @property
     def is_adapter(self) -> bool:
@@ -75,6 +79,11 @@ class Engine:
     failed_at: float = 0.0
     retry_at: float = 0.0
     error: str = ""
+
+    @property
+    def is_adopted(self) -> bool:
+        """True if somebody else runs it: it takes no place in its cluster, and of no quota."""
+        return is_adopted(self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,8 @@ class Rows:
     quotas: Mapping[str, int] = field(default_factory=dict)
     # Requests that are open or held at gateways, by the version of the engines that answer.
     loads: Mapping[str, int] = field(default_factory=dict)
+    # Serving stacks by name.
+    stacks: Mapping[str, Stack] = field(default_factory=dict)
 
     @property
     def running(self) -> list[Engine]:

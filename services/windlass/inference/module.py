@@ -7,6 +7,7 @@ from windlass.api.sessions.v1 import sessions_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
+from windlass.core.keyring import STACK_KEYS
 from windlass.core.quotas import Quotas
 from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
 from windlass.inference.archived_projects import ArchivedProjects
@@ -20,6 +21,8 @@ from windlass.inference.scheduler import InferenceScheduler
 from windlass.inference.service import InferenceInternalServicer, InferenceServicer
 from windlass.inference.serving_requests import ServingRequests
 from windlass.inference.serving_store import ServingStore
+from windlass.inference.stacks.requests import StackRequests
+from windlass.inference.stacks.store import StackStore
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
 
@@ -58,8 +61,10 @@ async def build(app: App) -> None:
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
     archived = ArchivedProjects(servings, users, app.wake)
     requests = ServingRequests(store, servings, observed, models, app.wake, policy)
+    envelope = app.keyring.envelope(STACK_KEYS)
+    stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
     app.serve(
-        InferenceServicer(store, observed, models, requests),
+        InferenceServicer(store, observed, models, requests, stacks),
         rpc.add_InferenceServiceServicer_to_server,
     )
     internal = InferenceInternalServicer(

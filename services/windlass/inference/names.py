@@ -60,6 +60,8 @@ def _name(servable: pb.ServableModel) -> Name:
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,
         footprint=_footprint(model),
+        stack=model.adopted_from.stack,
+        upstream=model.adopted_from.model,
     )
 
 

@@ -10,6 +10,7 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db.paging import STREAM_PAGE_BYTES, stream_pages
 from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.inference.domain import Engine, Name, Rows, View
+from windlass.inference.stacks.stack import REACHES
 
 DELETED_IDS = 10_000
 # By the reason that an agent gives for PHASE_STARTING.
@@ -19,6 +20,7 @@ _STARTS = {
 }
 # Kueue's, before it admits a pod.
 _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
+_STACK = "waiting for the serving stack"
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
@@ -36,6 +38,8 @@ def routes_of(rows: Rows, view: View, default: str) -> dict[str, pb.Route]:
         if (name := view.names.get(version_id)) is None:
             continue
         kind = kinds.get(name.engine_version_id, default)
+        if name.stack:
+            kind = rows.stacks[name.stack].kind if name.stack in rows.stacks else REACHES
         route = pb.Route(version_id=version_id, engine=kind)
         if not (own := engines.get(name.engine_version_id)):
             route.error = errors.get(version_id, "")
@@ -103,6 +107,8 @@ def start_of(engine: Engine, view: View) -> str:
     if engine.cluster_id not in view.clusters:
         return "waiting for the engine's cluster, which is not connected"
     status = view.status(engine)
+    if engine.is_adopted:
+        return _STACK
     if status.phase == clusters_pb2.PHASE_RUNNING:
         return "loading the adapter"
     if status.phase != clusters_pb2.PHASE_STARTING:

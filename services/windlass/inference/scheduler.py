@@ -1,6 +1,6 @@
 """The loop that brings engines in line with what is wanted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import grpc
@@ -8,13 +8,14 @@ import grpc
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAsyncStub
 from windlass.core import telemetry
-from windlass.core.errors import from_rpc
+from windlass.core.errors import NotFound, from_rpc
 from windlass.core.ids import new_name
 from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
 from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.waits import Waits
+from windlass.inference.stacks.stack import Stack
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
 
@@ -67,14 +68,17 @@ class InferenceScheduler:
         view = await self._observed.view(rows) or view
         for engine in rows.engines:
             if engine.put_generation < engine.generation:
-                told += await self._tell(engine, view)
+                told += await self._tell(engine, view, rows.stacks)
         return bool(told or plan.errors or plan.updates)
 
-    async def _tell(self, engine: Engine, view: View) -> bool:
+    async def _tell(self, engine: Engine, view: View, stacks: Mapping[str, Stack]) -> bool:
         """Says it to the cluster; what fails is tried again in the next round."""
         try:
-            workload = await self._workloads.make(engine, view)
+            workload = await self._workloads.make(engine, view, stacks)
             await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload))
+        except NotFound:
+            # The next round ends the engine.
+            return False
         except grpc.aio.AioRpcError as error:
             refusal = from_rpc(error)
             if refusal.reason == "cluster_not_found":

@@ -18,6 +18,7 @@ from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import Routes, start_of
 from windlass.inference.serving_requests import ServingRequests
 from windlass.inference.serving_store import ServingStore
+from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.store import InferenceStore
 
 
@@ -30,11 +31,33 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         observed: ObservedState,
         models: ModelsInternalServiceAsyncStub,
         servings: ServingRequests,
+        stacks: StackRequests,
     ):
         self._store = store
         self._observed = observed
         self._models = models
         self._servings = servings
+        self._stacks = stacks
+
+    async def PutStack(self, request: pb.PutStackRequest, context: Any) -> pb.Stack:
+        """Describes a serving stack."""
+        return await self._stacks.put(request)
+
+    async def ListStacks(
+        self, request: pb.ListStacksRequest, context: Any
+    ) -> pb.ListStacksResponse:
+        """Lists serving stacks."""
+        return await self._stacks.list(request)
+
+    async def DeleteStack(
+        self, request: pb.DeleteStackRequest, context: Any
+    ) -> pb.DeleteStackResponse:
+        """Forgets a serving stack."""
+        return await self._stacks.delete(request)
+
+    async def AdoptModel(self, request: pb.AdoptModelRequest, context: Any) -> models_pb2.Model:
+        """Gives a model of a serving stack a name."""
+        return await self._stacks.adopt(request)
 
     async def PutServing(self, request: pb.PutServingRequest, context: Any) -> pb.Serving:
         """Sets how a model is served."""

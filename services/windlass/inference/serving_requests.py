@@ -61,6 +61,7 @@ class ServingRequests:
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         _require_own(principal, model.project_id)
+        _require_own_engines(model)
         if base.id:
             _require_plain(request, model, base)
         if base.id and base.project_id != model.project_id:
@@ -217,6 +218,16 @@ def _require_plain(
                 f"for {base.id}.",
                 param=name,
             )
+
+
+def _require_own_engines(model: models_pb2.Model) -> None:
+    """Raises InvalidArgument for a model whose engines somebody else runs."""
+    if model.kind == models_pb2.MODEL_KIND_ADOPTED:
+        raise InvalidArgument(
+            f"{model.id} is served by a serving stack that Windlass does not run; there is nothing "
+            "to set.",
+            param="model",
+        )
 
 
 def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:

@@ -22,6 +22,7 @@ from windlass.inference.domain import (
 )
 from windlass.inference.loads import CLOCK
 from windlass.inference.planning import EngineChanges
+from windlass.inference.stacks.store import all_stacks
 from windlass.serving_schedules import ScheduleWindow
 
 LEASE_SECONDS = 30.0
@@ -168,6 +169,7 @@ class InferenceStore:
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             scales = any(one.scales for one in serving_rows)
             open_requests = await loads.current(connection) if scales else {}
+            stacks = await all_stacks(connection)
         return Rows(
             now=now,
             engines=engine_rows,
@@ -175,6 +177,7 @@ class InferenceStore:
             servings=serving_rows,
             quotas=quotas,
             loads=open_requests,
+            stacks=stacks,
         )
 
     @asynccontextmanager

@@ -1,14 +1,17 @@
 """Engines as workloads, with fresh URLs of everything that they need."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.core.errors import NotFound
 from windlass.core.objects import ObjectStore
 from windlass.engine_arguments import to_message
 from windlass.inference.domain import DELETED, Engine, Name, View
 from windlass.inference.observed_state import OWNER
+from windlass.inference.stacks.requests import to_workload
+from windlass.inference.stacks.stack import Stack
 
 
 class Workloads:
@@ -27,8 +30,10 @@ class Workloads:
         self._presign_seconds = presign_seconds
         self._max_adapters = max_adapters
 
-    async def make(self, engine: Engine, view: View) -> clusters_pb2.Workload:
-        """The workload of an engine's present generation."""
+    async def make(
+        self, engine: Engine, view: View, stacks: Mapping[str, Stack]
+    ) -> clusters_pb2.Workload:
+        """The workload of an engine's present generation; raises NotFound for no such stack."""
         workload = clusters_pb2.Workload(
             id=engine.id,
             kind=clusters_pb2.WORKLOAD_KIND_LONG_RUNNING,
@@ -52,6 +57,9 @@ class Workloads:
         if engine.desired == DELETED:
             return workload
         workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
+        if engine.is_adopted:
+            workload.engine.CopyFrom(_adopted(engine, view, stacks))
+            return workload
         base = await self._resolve(engine.project_id, engine.model)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(
@@ -87,6 +95,20 @@ class Workloads:
                 bytes=file.bytes,
                 sha256=file.sha256,
             )
+
+
+def _adopted(
+    engine: Engine, view: View, stacks: Mapping[str, Stack]
+) -> clusters_pb2.EngineWorkload:
+    name = view.names.get(engine.version_id)
+    if name is None or (stack := stacks.get(name.stack)) is None:
+        raise NotFound("The serving stack of the model is gone.", reason="stack_not_found")
+    return clusters_pb2.EngineWorkload(
+        engine=engine.engine,
+        model=engine.model,
+        model_version_id=engine.version_id,
+        stack=to_workload(stack, name.upstream),
+    )
 
 
 def _adapters(engine: Engine, view: View) -> list[Name]:

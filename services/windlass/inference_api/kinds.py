@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from windlass.inference_api import llamacpp, requests, vllm
+from windlass.inference_api import adopted, llamacpp, requests, vllm
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ def body_check(kind: str) -> BodyCheck:
 
 _STRICT = BodyCheck(partial(requests.check, strict=True), repeated=False)
 _KINDS = {
+    "adopted": BodyCheck(adopted.check, repeated=False),
+    "adopted-vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),
     "builtin": BodyCheck(requests.check, repeated=True),
     "llamacpp": BodyCheck(llamacpp.check, repeated=False, salted=True),
     "vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     BASE = "base"
     ADAPTER = "adapter"
     FINE_TUNED = "fine_tuned"
+    # Of somebody else's serving stack, without files.
+    ADOPTED = "adopted"
 
 
 class ModelTask(StrEnum):
@@ -60,6 +62,9 @@ class Version:
     parent: str = ""
     # Of config.json and the weights; None where no import looked at them, or they do not say.
     footprint: Footprint | None = None
+    # Of an adopted one: the serving stack, and the stack's name of the model.
+    stack: str = ""
+    upstream: str = ""
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY

@@ -12,14 +12,25 @@ from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.ids import new_name
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.models import messages
-from windlass.models.domain import Kind, Version, VersionState, artifact_prefix, tuned_name
+from windlass.models.domain import (
+    Kind,
+    Version,
+    VersionState,
+    artifact_prefix,
+    import_name,
+    tuned_name,
+    version_prefix,
+)
 from windlass.models.grants.store import GrantStore
 from windlass.models.listing import ModelList
+from windlass.models.manifest import Manifest
 from windlass.models.service import Uses, require_unused
 from windlass.models.store import ModelStore, in_use
 
 # Of names in one message, and of versions in one question.
 BATCH = 1000
+# Names of models that keep a stack from its end.
+MAX_ADOPTED = 10
 
 
 class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
@@ -56,7 +67,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Any) -> pb.Model:
         """Names a job's artifact; a repeat of the source answers the first."""
         kind = messages.kind_of(request.kind)
-        if kind is Kind.BASE or not request.source or not request.project_id:
+        if kind in (Kind.BASE, Kind.ADOPTED) or not request.source or not request.project_id:
             raise InvalidArgument("A job's result must name the job's own source and project.")
         if kind is Kind.ADAPTER and not request.base_version_id:
             raise InvalidArgument("An adapter must name its base model.", param="base_version_id")
@@ -80,6 +91,35 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         )
         self._wake.touch("models")
         return messages.model(version)
+
+    async def AdoptModel(self, request: pb.AdoptModelRequest, context: Any) -> pb.Model:
+        """Names a model of a serving stack; a repeat of the same answers the first."""
+        identifier, origin = new_name("mv-"), request.adopted_from
+        if not origin.stack or not origin.model:
+            raise InvalidArgument("The stack and its model are required.", param="adopted_from")
+        version = await self._models.adopt(
+            Version(
+                id=identifier,
+                organization_id=request.organization_id,
+                project_id=request.project_id,
+                name=import_name(request.id),
+                kind=Kind.ADOPTED,
+                manifest=Manifest(()),
+                object_prefix=version_prefix(identifier),
+                stack=origin.stack,
+                upstream=origin.model,
+                created_at=now_seconds(),
+            )
+        )
+        self._wake.touch("models")
+        return messages.model(version)
+
+    async def FindAdopted(
+        self, request: pb.FindAdoptedRequest, context: Any
+    ) -> pb.FindAdoptedResponse:
+        """The models that were adopted from a stack."""
+        names, number = await self._models.adopted(request.stack, limit=MAX_ADOPTED)
+        return pb.FindAdoptedResponse(ids=names, count=number)
 
     async def RetireModel(
         self, request: pb.RetireModelRequest, context: Any

@@ -12,6 +12,7 @@ _KINDS = {
     Kind.BASE: pb.MODEL_KIND_BASE,
     Kind.ADAPTER: pb.MODEL_KIND_ADAPTER,
     Kind.FINE_TUNED: pb.MODEL_KIND_FINE_TUNED,
+    Kind.ADOPTED: pb.MODEL_KIND_ADOPTED,
 }
 _TASKS = {
     ModelTask.GENERATION: pb.MODEL_TASK_GENERATION,
@@ -66,6 +67,9 @@ def model(version: Version) -> pb.Model:
         parent=version.parent,
         warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
         footprint=pb.ModelFootprint(**asdict(version.footprint)) if version.footprint else None,
+        adopted_from=(
+            pb.AdoptedFrom(stack=version.stack, model=version.upstream) if version.stack else None
+        ),
     )
 
 

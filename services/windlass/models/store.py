@@ -182,6 +182,37 @@ class ModelStore:
             raise name_taken(version.name) from error
         return version
 
+    async def adopt(self, version: Version) -> Version:
+        """Names a model of a serving stack; a repeat answers the first.
+
+        Raises AlreadyExists when the name has another content.
+        """
+        own = (models.c.project_id == version.project_id, models.c.name == version.name)
+        async with self._database.begin() as connection:
+            revision = await next_revision(connection)
+            row = (await connection.execute(_named().where(*own, ~models.c.deleted))).first()
+            if row is not None:
+                found = to_version(row)
+                if (found.stack, found.upstream) != (version.stack, version.upstream):
+                    raise name_taken(version.name)
+                return found
+            await connection.execute(versions.insert().values(values_of(version)))
+            await point(connection, version, revision)
+        return version
+
+    async def adopted(self, stack: str, *, limit: int) -> tuple[Sequence[str], int]:
+        """The first names of the models of a serving stack, and the number of all."""
+        query = (
+            sa.select(models.c.name, sa.func.count().over().label("number"))
+            .join(versions, models.c.version_id == versions.c.id)
+            .where(versions.c.stack == stack, ~models.c.deleted)
+            .order_by(models.c.name)
+            .limit(limit)
+        )
+        async with self._database.autocommit() as connection:
+            rows = (await connection.execute(query)).all()
+        return [row.name for row in rows], rows[0].number if rows else 0
+
     async def dependants(self, version_id: str) -> Sequence[tuple[str, str]]:
         """Project and name of live adapters that have this version as their base."""
         async with self._database.autocommit() as connection:

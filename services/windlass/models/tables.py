@@ -27,11 +27,14 @@ versions = sa.Table(
     sa.Column("model_type", sa.Text, nullable=False, server_default=""),
     sa.Column("parent", sa.Text, nullable=False, server_default=""),
     sa.Column("footprint", JSONB(none_as_null=True)),
+    sa.Column("stack", sa.Text, nullable=False, server_default=""),
+    sa.Column("upstream", sa.Text, nullable=False, server_default=""),
     sa.Column("source", sa.Text, unique=True),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     *lease_columns(),
     sa.Index(None, "base_version_id", postgresql_where=sa.text("base_version_id <> ''")),
+    sa.Index("ix_models_versions_stack", "stack", postgresql_where=sa.text("stack <> ''")),
     # Byte order, so that a prefix search may use it under any locale.
     sa.Index(
         "ix_models_versions_prefix",

@@ -24,7 +24,11 @@ ENDS = {
     "Unrenderable": "",
 }
 # Of a cluster's federated objects and engines, which are no jobs.
-NO_JOBS = ("windlass_agent.federation.", "windlass_agent.executors.kubernetes.engine")
+NO_JOBS = (
+    "windlass_agent.federation.",
+    "windlass_agent.executors.adopted",
+    "windlass_agent.executors.kubernetes.engine",
+)
 # What an engine that is not ours says.
 NOT_OURS = "_text(code)"
 

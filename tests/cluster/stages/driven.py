@@ -34,6 +34,7 @@ from windlass_agent.control_plane.connection import ControlPlane as Line
 from windlass_agent.executors.kubernetes.assembly import kubernetes_executor
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.folders import socket_folder
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.kube.resources import JOBS, PODS, Resource
@@ -200,6 +201,7 @@ class Driven:
                 control=line,
                 settings=self.settings(**changes),
                 listen=f"0.0.0.0:{self.port}",
+                sockets=socket_folder(self.folder),
                 changed=changed.set,
             )
             self.executor = executor

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.executors.adopted import AdoptedDriver
 from windlass_agent.executors.kubernetes.authority import kept_authority
 from windlass_agent.executors.kubernetes.delivery import LogDelivery
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
@@ -25,6 +27,9 @@ from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube import Kube
 from windlass_agent.kueue import Kueue
 
+# How long open requests keep the way to a serving stack that should end.
+STACK_DRAIN_SECONDS = 60.0
+
 
 async def kubernetes_executor(
     *,
@@ -34,13 +39,15 @@ async def kubernetes_executor(
     control: ControlPlane,
     settings: ClusterSettings,
     listen: str,
+    sockets: Path,
     changed: Callable[[], None],
     notes: OtherDriver | None = None,
 ) -> KubernetesExecutor:
     """The executor of one agent, whose runners call at `listen`.
 
-    `cluster_id` marks what is ours; `notes` is the driver of a proxy's. The executor keeps
-    `informers` up to date. Raises KubeError when the agent's Secret is out of reach.
+    `cluster_id` marks what is ours, `sockets` is the folder of the agent's own, and `notes` is the
+    driver of a proxy's. The executor keeps `informers` up to date. Raises KubeError when the
+    agent's Secret is out of reach.
     """
     authority = await kept_authority(kube, settings.agent_namespace)
     settings = settings.model_copy(update={"agent_ca": authority.certificate.decode()})
@@ -98,7 +105,8 @@ async def kubernetes_executor(
         host=settings.agent_address.rpartition(":")[0].strip("[]"),
     )
     guests = GuestDriver(kube, cluster_id=cluster_id, admission=attempts.admission, changed=changed)
-    others: dict[str, OtherDriver] = {"engine": engines, "guest": guests}
+    stacks = AdoptedDriver(sockets=sockets, drain_seconds=STACK_DRAIN_SECONDS, changed=changed)
+    others: dict[str, OtherDriver] = {"engine": engines, "stack": stacks, "guest": guests}
     if notes is not None:
         others["note"] = notes
     doors = Doors(authority, engines.address)

@@ -10,7 +10,7 @@ from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
-from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.port import WorkloadDriver, kind_of
 
 log = telemetry.logger("executor")
 
@@ -51,7 +51,7 @@ class KubernetesExecutor:
     async def apply(self, workload: pb.Workload) -> None:
         """Passes a workload to its driver; refuses kinds without a driver."""
         self._refused.pop(workload.id, None)
-        kind = workload.WhichOneof("spec")
+        kind = kind_of(workload) or None
         if driver := self._driver(workload, kind):
             await driver.apply(workload)
             return
@@ -92,6 +92,11 @@ class KubernetesExecutor:
         await self._runners.stop()
         for driver in (self._jobs, *self._others.values()):
             await driver.close()
+
+    def endpoint(self, workload_id: str) -> str:
+        """The socket where a workload answers that is no pod; empty for any other."""
+        found = (one for one in self._others["stack"].statuses() if one.workload_id == workload_id)
+        return next((one.endpoint for one in found), "")
 
     def capacity(self) -> pb.Capacity:
         """The capacity of the cluster."""

@@ -8,7 +8,8 @@ from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.engines.registry import NONE_BESIDE, EnginePrograms
 from windlass_agent.engines.registry import engines as installed_engines
-from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.adopted import AdoptedDriver
+from windlass_agent.executors.port import ADOPTED, WorkloadDriver
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.driver import EngineDriver
@@ -97,13 +98,16 @@ def process_executor(
             stop_on_close=stop_on_close,
             confinement=walls,
         ),
+        "stack": AdoptedDriver(
+            sockets=sockets, drain_seconds=engine_drain_seconds, changed=changed
+        ),
     }
     return ProcessExecutor(
         drivers=drivers,
         allocator=allocator,
         jobs=jobs,
         engines=engines,
-        kinds=tuple(sorted(kinds)),
+        kinds=(*sorted(kinds), ADOPTED),
         runners=server,
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),

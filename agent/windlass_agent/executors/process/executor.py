@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass_agent.executors.port import WorkloadDriver
+from windlass_agent.executors.port import WorkloadDriver, kind_of
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, SlotPool
 from windlass_agent.runner_service import RunnerServer
 
@@ -52,7 +52,7 @@ class ProcessExecutor:
     async def apply(self, workload: pb.Workload) -> None:
         """Passes a workload to the driver of its kind; one without a spec to every driver."""
         self._refused.pop(workload.id, None)
-        kind = workload.WhichOneof("spec") or _SPECS.get(workload.kind, "empty workload")
+        kind = kind_of(workload) or _SPECS.get(workload.kind, "empty workload")
         if workload.desired == pb.DESIRED_STATE_DELETED:
             for driver in self._drivers.values():
                 await driver.apply(workload)

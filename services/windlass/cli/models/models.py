@@ -19,11 +19,12 @@ Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.mo
 
 
 class KindFilter(StrEnum):
-    """Kinds of models: imported, made by a job, or saved by one during its training."""
+    """Kinds of models: imported, made by a job, saved by one in its training, or of a stack."""
 
     BASE = "base"
     FINE_TUNED = "fine-tuned"
     CHECKPOINT = "checkpoint"
+    ADOPTED = "adopted"
 
 
 def _kind(item: Item) -> str:

@@ -16,12 +16,14 @@ from windlass.clusters.domain.records import ChangeBatch
 from windlass.clusters.storage.credentials import expired
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.transport import messages
+from windlass.clusters.transport.stack_keys import open_keys
 from windlass.clusters.transport.watch_loop import follow
 from windlass.core import clock
 from windlass.core.addresses import group
 from windlass.core.config import AgentsSection
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, ResourceExhausted, Unauthenticated
+from windlass.core.keyring import Envelope
 from windlass.core.rpc.auth import current_agent, digest, new_secret
 from windlass.core.rpc.following import LOOK_SECONDS
 from windlass.core.throttle import Throttle
@@ -37,8 +39,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
     """The service for agents; each call is limited to the cluster of its credential."""
 
-    def __init__(self, stores: Stores, wake: Wake, told: AgentsSection, *, wrong_keys: int = 20):
+    def __init__(
+        self,
+        stores: Stores,
+        wake: Wake,
+        told: AgentsSection,
+        stack_keys: Envelope,
+        *,
+        wrong_keys: int = 20,
+    ):
         self._stores = stores
+        self._stack_keys = stack_keys
         self._wake = wake
         self._told = told
         self._attempts = Throttle(allowance=wrong_keys)
@@ -105,6 +116,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
             ):
                 deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
                 for delta in deltas:
+                    open_keys(delta, self._stack_keys)
                     delta.heartbeat_seconds = records.HEARTBEAT_SECONDS
                     delta.suspend_seconds = suspend_seconds
                     if not delta.more and (snapshot or change.spec_revision != told):

@@ -14,4 +14,15 @@ from windlass.core.keyring.keyring import (
     sealing_key,
 )
 
-__all__ = ["Envelope", "Keyring", "KeyringError", "check_master_key", "open_keyring", "sealing_key"]
+# Purpose of what inference seals for a cluster and clusters opens for its agent.
+STACK_KEYS = "keys of serving stacks"
+
+__all__ = [
+    "STACK_KEYS",
+    "Envelope",
+    "Keyring",
+    "KeyringError",
+    "check_master_key",
+    "open_keyring",
+    "sealing_key",
+]

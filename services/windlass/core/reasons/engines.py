@@ -1,6 +1,6 @@
 """Reasons of inference: the gateway's, and the built-in engine's; other engines have their own."""
 
-from windlass.core.errors import NotFound, Unavailable
+from windlass.core.errors import FailedPrecondition, NotFound, Unavailable
 from windlass.core.reasons.reason import reason
 
 REASONS = {
@@ -19,6 +19,18 @@ REASONS = {
     "serving_not_found": reason(
         "The model is served on demand; `windlass models activate` has engines of it run.",
         NotFound,
+    ),
+    "stack_not_found": reason(
+        "There is no such serving stack; `windlass stacks list` has those that there are.", NotFound
+    ),
+    "stack_in_use": reason(
+        "Models are adopted from the serving stack; delete them first.", FailedPrecondition
+    ),
+    "stack_unavailable": reason(
+        "The serving stack that has the model does not answer; try again later.", 503
+    ),
+    "stack_lost_model": reason(
+        "The serving stack has the model no more; its operator knows why.", 503
     ),
     "wrong_model_task": reason(
         "The model scores answers and was asked to write, or the other way round; use the route "

@@ -15,6 +15,7 @@ from windlass.gateway.admin.quotas import quotas_router
 from windlass.gateway.admin.runtimes import runtimes_router
 from windlass.gateway.admin.secrets import secrets_router
 from windlass.gateway.admin.servings import servings_router
+from windlass.gateway.admin.stacks import stacks_router
 from windlass.gateway.admin.tenants import tenants_router
 
 ROUTERS = (
@@ -31,4 +32,5 @@ ROUTERS = (
     accounting_router,
     runtimes_router,
     servings_router,
+    stacks_router,
 )

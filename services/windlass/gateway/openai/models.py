@@ -18,13 +18,14 @@ from windlass.modelfiles.naming import ID_LENGTH
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
-Kind = Literal["base", "fine-tuned", "checkpoint"]
+Kind = Literal["base", "fine-tuned", "checkpoint", "adopted"]
 _ONLY: dict[Kind | None, pb.ListModelsRequest] = {
     "base": pb.ListModelsRequest(kinds=[pb.MODEL_KIND_BASE]),
     "fine-tuned": pb.ListModelsRequest(
         kinds=[pb.MODEL_KIND_ADAPTER, pb.MODEL_KIND_FINE_TUNED], is_checkpoint=False
     ),
     "checkpoint": pb.ListModelsRequest(is_checkpoint=True),
+    "adopted": pb.ListModelsRequest(kinds=[pb.MODEL_KIND_ADOPTED]),
 }
 
 

@@ -53,6 +53,7 @@ COMPONENTS: dict[str, Schema] = {
     "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
     "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
     "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
+    "Stack": message(inference_pb2.Stack.DESCRIPTOR, "stack", id=TEXT),
 }
 
 _WITH_KEY = obj({**_CLUSTER["properties"], "registration_key": TEXT})
@@ -161,6 +162,10 @@ RESPONSES: dict[str, Schema] = {
     "put_serving": ref("Serving"),
     "retrieve_serving": ref("Serving"),
     "delete_serving": deleted("serving"),
+    "list_stacks": page("Stack"),
+    "put_stack": ref("Stack"),
+    "delete_stack": deleted("stack"),
+    "adopt_model": ref("Model"),
     "list_assignments": page("ClusterAssignment"),
     "list_assignments_of_cluster": page("ClusterAssignment"),
     "put_assignment": ref("ClusterAssignment"),

@@ -149,6 +149,8 @@ class Planner:
         return full, same, cluster.shared, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:
+        if self._round.names[version].stack:
+            return self._why_no_stack(version)
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
@@ -161,6 +163,20 @@ class Planner:
             return max(zip(map(_device_memory, holding), refusals, strict=True))[1]
         return (
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
+            "model's project; see `windlass clusters assign`."
+        )
+
+    def _why_no_stack(self, version: str) -> str:
+        name, stack = self._round.names[version].stack, self._round.stack(version)
+        if stack is None:
+            return f"The serving stack {name!r} is not described any more."
+        cluster = self._round.view.clusters.get(stack.cluster_id)
+        if cluster is None:
+            return f"The cluster of the serving stack {name!r} is not connected."
+        if not self._round.runs(version, cluster):
+            return f"The agent of the serving stack {name!r} is too old to reach it."
+        return (
+            f"The cluster of the serving stack {name!r} is not reachable, or not assigned to the "
             "model's project; see `windlass clusters assign`."
         )
 

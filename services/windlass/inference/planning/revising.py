@@ -32,6 +32,9 @@ def revised(state: Round, engine: Engine) -> Engine:
     wanted = adapters(state, state.wants[engine.version_id], engine.cluster_id)
     if set(wanted) != set(engine.adapters):
         return state.renewed(replace(engine, adapters=wanted))
+    stack = state.stack(engine.version_id)
+    if stack is not None and stack.updated_at > engine.urls_at:
+        return state.renewed(engine)
     stale = state.now - engine.urls_at > state.policy.url_seconds
     if stale and not _is_settled(state, engine):
         return state.renewed(engine)
@@ -54,8 +57,10 @@ def adapters(state: Round, wants: list[WantedVersion], cluster_id: str) -> tuple
 
 
 def _is_forbidden(state: Round, engine: Engine) -> bool:
-    """Returns True if its cluster lives and may not have it any more."""
-    project = state.names[engine.version_id].project_id
+    """Returns True if its cluster lives and may not have it any more, or lost its stack."""
+    project, stack = state.names[engine.version_id].project_id, state.stack(engine.version_id)
+    if stack is not None and stack.cluster_id != engine.cluster_id:
+        return True
     is_there = engine.cluster_id in state.view.clusters
     return is_there and not state.view.permits(engine.cluster_id, project)
 

@@ -22,6 +22,7 @@ from windlass.inference.planning.changes import EngineChanges, deleted
 from windlass.inference.planning.devices import DIVIDES, cannot_hold, fitting_gpus
 from windlass.inference.planning.scaling import TARGET_REQUESTS, ScaleBounds, Scalers
 from windlass.inference.planning.waits import Waits
+from windlass.inference.stacks.stack import REACHES, Stack
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
@@ -61,11 +62,12 @@ class Round:
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
         self._noted: set[str] = set()
-        self.load = Counter(engine.cluster_id for engine in self.running.values())
+        self._stacks = rows.stacks
+        self.load = Counter(engine.cluster_id for engine in self.counted())
         # How many engines of a version run whether or not somebody asks.
         self._pinned = Counter[str]()
         self._servings = {one.version_id: one for one in rows.servings}
-        self._shares = Counter(engine.project_id for engine in self.running.values())
+        self._shares = Counter(engine.project_id for engine in self.counted())
         for want in rows.wants:
             self._sort_out(want)
         for serving in rows.servings:
@@ -125,6 +127,10 @@ class Round:
         asked = [want.used_at for want in self.wants[version] if want.serving is None]
         return self.now - max(asked, default=0.0) > AWAITED_SECONDS
 
+    def counted(self) -> list[Engine]:
+        """The engines that take places: those of other people's stacks take none."""
+        return [engine for engine in self.running.values() if not engine.is_adopted]
+
     def share(self, project_id: str) -> int:
         """The number of a project's engines; those of global models are nobody's."""
         return self._shares[project_id] if project_id else 0
@@ -148,6 +154,8 @@ class Round:
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
+        if name := self.names[version].stack:
+            return self._stacks[name].kind if name in self._stacks else REACHES
         serving = self._servings.get(version)
         return (serving and serving.engine) or self.policy.engine
 
@@ -162,13 +170,25 @@ class Round:
         return [
             cluster
             for cluster in self.view.clusters.values()
-            if self.kind(version) in cluster.capacity.engines
+            if self.runs(version, cluster)
             and self.gpus(version) <= cluster.capacity.gpus
             and not self.cannot_hold(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
         ]
+
+    def runs(self, version: str, cluster: clusters_pb2.Cluster) -> bool:
+        """Returns True if a cluster has the kind of engine of a version, or reaches its stack."""
+        if self.names[version].stack:
+            stack = self.stack(version)
+            is_there = stack is not None and cluster.id == stack.cluster_id
+            return is_there and REACHES in cluster.capacity.engines
+        return self.kind(version) in cluster.capacity.engines
+
+    def stack(self, version: str) -> Stack | None:
+        """The serving stack that has a version; None of a model of ours, or an unknown stack."""
+        return self._stacks.get(self.names[version].stack)
 
     def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
         """Returns why a cluster's devices can never hold a version; empty if they may."""
@@ -197,8 +217,7 @@ class Round:
         """Starts an engine."""
         self.changes.creates.append(engine)
         self.running[engine.version_id, engine.replica] = engine
-        self.load[engine.cluster_id] += 1
-        self._shares[engine.project_id] += 1
+        self._take_place(engine, 1)
 
     def note(self, engine: Engine, changed: Engine) -> None:
         """Decides how an engine shall be, in the place of what was decided on it before."""
@@ -225,8 +244,12 @@ class Round:
     def forget(self, engine: Engine) -> None:
         """Counts an engine no more."""
         del self.running[engine.version_id, engine.replica]
-        self.load[engine.cluster_id] -= 1
-        self._shares[engine.project_id] -= 1
+        self._take_place(engine, -1)
+
+    def _take_place(self, engine: Engine, number: int) -> None:
+        if not engine.is_adopted:
+            self.load[engine.cluster_id] += number
+            self._shares[engine.project_id] += number
 
     def complain(self, version: str, error: str) -> None:
         """Says why a version has fewer engines than it should have, once that has lasted."""

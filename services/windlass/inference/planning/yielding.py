@@ -16,12 +16,12 @@ def trim(state: Round) -> None:
     """Ends kept engines beyond the bounds, which may be lower than when they were set."""
     spare = [
         engine
-        for engine in state.running.values()
+        for engine in state.counted()
         if engine.replica or state.is_kept_alone(engine.version_id)
     ]
     for engine in sorted(spare, key=lambda one: (-one.replica, -one.created_at, one.id)):
         beyond = [scope for scope, own, bound in _scopes(state, engine) if len(own) > bound]
-        if beyond or len(state.running) > state.policy.max_engines:
+        if beyond or len(state.counted()) > state.policy.max_engines:
             state.end(engine)
 
 
@@ -30,11 +30,13 @@ def lack(state: Round, version: str, *, yields: bool) -> str:
 
     If others should yield to it, idle ones make room first.
     """
+    if state.names[version].stack:
+        return ""
     for scope, own, bound in _scopes(state, state.names[version]):
         if len(own) >= bound and not _make_room(state, version, own, yields=yields):
             return f"The {scope}'s {bound} engines are in use, which is its quota."
     most = state.policy.max_engines
-    everyone = tuple(state.running.values())
+    everyone = state.counted()
     if len(everyone) >= most and not _make_room(state, version, everyone, yields=yields):
         return f"All {most} engines of the installation are in use."
     return ""
@@ -43,7 +45,7 @@ def lack(state: Round, version: str, *, yields: bool) -> str:
 def has_room(state: Round, version: str) -> bool:
     """Returns True if a version may have an engine more without another's end."""
     within = all(len(own) < bound for _, own, bound in _scopes(state, state.names[version]))
-    return within and len(state.running) < state.policy.max_engines
+    return within and len(state.counted()) < state.policy.max_engines
 
 
 def _make_room(state: Round, version: str, among: Sequence[Engine], *, yields: bool) -> bool:
@@ -70,7 +72,7 @@ def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine
         bound = engine_bound(state.quotas, scope, identifier)
         own = [
             engine
-            for engine in state.running.values()
+            for engine in state.counted()
             if engine.project_id and getattr(engine, f"{scope}_id") == identifier
         ]
         if bound:

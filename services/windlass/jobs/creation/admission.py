@@ -32,6 +32,7 @@ from windlass.jobs.creation.starting import (
     require_adapter,
     require_continuing,
     require_known_type,
+    require_weights,
     start_of,
 )
 from windlass.jobs.domain.job import Companion, Job, Plan, Spec
@@ -170,6 +171,7 @@ class JobAdmission:
 
     async def _start(self, project_id: str, name: str) -> Start:
         found = await self._model(project_id, name, "model")
+        require_weights(name, found.model, "model")
         return await start_of(name, found, self._objects)
 
     async def _companions(self, project_id: str, plan: Plan) -> tuple[Companion, ...]:
@@ -178,6 +180,7 @@ class JobAdmission:
         for role, name in plan.companions.items():
             param = f"windlass.config.{role}"
             found = await self._model(project_id, name, param)
+            require_weights(name, found.model, param)
             if found.model.kind == models_pb2.MODEL_KIND_ADAPTER:
                 raise InvalidArgument(
                     f"{name!r} is an adapter; a {role} must be a complete model.",

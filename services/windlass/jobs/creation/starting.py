@@ -57,6 +57,17 @@ async def _shape(name: str, found: models_pb2.ResolvedModel, objects: ObjectStor
         ) from error
 
 
+def require_weights(name: str, model: models_pb2.Model, param: str) -> None:
+    """Raises InvalidArgument for a model whose weights are somebody else's."""
+    if model.kind == models_pb2.MODEL_KIND_ADOPTED:
+        raise InvalidArgument(
+            f"{name!r} is served by a serving stack that Windlass does not run; its weights are "
+            "not here. Import or fetch the model under another name.",
+            reason="model_not_tunable",
+            param=param,
+        )
+
+
 def require_known_type(
     start: Start, backend: type[LLMBackend], snapshot: ClusterSnapshot | None, project_id: str
 ) -> None:

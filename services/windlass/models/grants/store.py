@@ -34,7 +34,7 @@ class GrantStore:
                 models.c.grant_id == "",
                 versions.c.organization_id == organization_id,
                 versions.c.project_id != "",
-                versions.c.kind != Kind.BASE,
+                versions.c.kind.not_in([Kind.BASE, Kind.ADOPTED]),
                 versions.c.state == VersionState.READY,
             )
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.executors.port import ADOPTED
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES
 
@@ -22,8 +23,8 @@ class ClusterCapacity:
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
-        self._engines = sorted(settings.engines.images)
-        self._engine_slots = settings.engines.slots if self._engines else 0
+        self._engines = [*sorted(settings.engines.images), ADOPTED]
+        self._engine_slots = settings.engines.slots if settings.engines.images else 0
         self._informers = informers
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 

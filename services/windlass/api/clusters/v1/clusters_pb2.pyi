@@ -945,6 +945,7 @@ class EngineWorkload(google.protobuf.message.Message):
     MAX_ADAPTERS_FIELD_NUMBER: builtins.int
     ARGUMENTS_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    STACK_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -961,6 +962,10 @@ class EngineWorkload(google.protobuf.message.Message):
 
     @property
     def arguments(self) -> Global___EngineArguments: ...
+    @property
+    def stack(self) -> Global___ServingStack:
+        """Set: the model is served by somebody else, and nothing is started."""
+
     def __init__(
         self,
         *,
@@ -972,11 +977,54 @@ class EngineWorkload(google.protobuf.message.Message):
         max_adapters: builtins.int = ...,
         arguments: Global___EngineArguments | None = ...,
         gpus: builtins.int = ...,
+        stack: Global___ServingStack | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
+
+@typing.final
+class ServingStack(google.protobuf.message.Message):
+    """A model of a serving stack that somebody else runs, and the way to it from the cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    URL_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    CA_FIELD_NUMBER: builtins.int
+    CAPABILITIES_FIELD_NUMBER: builtins.int
+    SEALED_KEY_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    url: builtins.str
+    """`http://host:port` or `https://host`, with a path where the stack has one."""
+    model: builtins.str
+    """The stack's name of the model."""
+    dialect: builtins.str
+    """`openai`, or `vllm` for what has usage in every chunk and keeps salts apart."""
+    ca: builtins.str
+    """PEM of what certifies the stack; empty: what the agent's system trusts."""
+    sealed_key: builtins.bytes
+    """As the workload's owner sealed it; agents are told `key` in its place."""
+    key: builtins.str
+    @property
+    def capabilities(self) -> Global___EngineCapabilities: ...
+    def __init__(
+        self,
+        *,
+        url: builtins.str = ...,
+        model: builtins.str = ...,
+        dialect: builtins.str = ...,
+        ca: builtins.str = ...,
+        capabilities: Global___EngineCapabilities | None = ...,
+        sealed_key: builtins.bytes = ...,
+        key: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ca", b"ca", "capabilities", b"capabilities", "dialect", b"dialect", "key", b"key", "model", b"model", "sealed_key", b"sealed_key", "url", b"url"]) -> None: ...
+
+Global___ServingStack: typing_extensions.TypeAlias = ServingStack
 
 @typing.final
 class EngineArguments(google.protobuf.message.Message):

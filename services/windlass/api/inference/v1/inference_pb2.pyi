@@ -304,6 +304,191 @@ class DeleteServingResponse(google.protobuf.message.Message):
 Global___DeleteServingResponse: typing_extensions.TypeAlias = DeleteServingResponse
 
 @typing.final
+class Stack(google.protobuf.message.Message):
+    """A serving stack that somebody else runs, such as a router before engines, by its OpenAI routes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    CA_FIELD_NUMBER: builtins.int
+    HAS_KEY_FIELD_NUMBER: builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: builtins.int
+    CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
+    EMBEDDINGS_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    UPDATED_AT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    cluster_id: builtins.str
+    """The cluster whose agent reaches it."""
+    url: builtins.str
+    dialect: builtins.str
+    """`openai`, or `vllm` for what has usage in every chunk and keeps salts apart."""
+    ca: builtins.str
+    """PEM of what certifies it; empty: what the agent's system trusts."""
+    has_key: builtins.bool
+    """Whether requests carry a key; it is never told."""
+    max_concurrency: builtins.int
+    """Requests that it answers at once; 0 for any number."""
+    context_length: builtins.int
+    """Tokens; 0 for what it says itself."""
+    embeddings: builtins.bool
+    created_at: builtins.int
+    updated_at: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cluster_id: builtins.str = ...,
+        url: builtins.str = ...,
+        dialect: builtins.str = ...,
+        ca: builtins.str = ...,
+        has_key: builtins.bool = ...,
+        max_concurrency: builtins.int = ...,
+        context_length: builtins.int = ...,
+        embeddings: builtins.bool = ...,
+        created_at: builtins.int = ...,
+        updated_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "created_at", b"created_at", "dialect", b"dialect", "embeddings", b"embeddings", "has_key", b"has_key", "max_concurrency", b"max_concurrency", "name", b"name", "updated_at", b"updated_at", "url", b"url"]) -> None: ...
+
+Global___Stack: typing_extensions.TypeAlias = Stack
+
+@typing.final
+class PutStackRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    CA_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: builtins.int
+    CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
+    EMBEDDINGS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    cluster_id: builtins.str
+    url: builtins.str
+    dialect: builtins.str
+    """Empty for `openai`."""
+    ca: builtins.str
+    key: builtins.str
+    """Unset leaves the one that is there; empty takes it away."""
+    max_concurrency: builtins.int
+    context_length: builtins.int
+    embeddings: builtins.bool
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cluster_id: builtins.str = ...,
+        url: builtins.str = ...,
+        dialect: builtins.str = ...,
+        ca: builtins.str = ...,
+        key: builtins.str | None = ...,
+        max_concurrency: builtins.int = ...,
+        context_length: builtins.int = ...,
+        embeddings: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_key", b"_key", "key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_key", b"_key", "ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "dialect", b"dialect", "embeddings", b"embeddings", "key", b"key", "max_concurrency", b"max_concurrency", "name", b"name", "url", b"url"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_key", b"_key"]) -> typing.Literal["key"] | None: ...
+
+Global___PutStackRequest: typing_extensions.TypeAlias = PutStackRequest
+
+@typing.final
+class ListStacksRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListStacksRequest: typing_extensions.TypeAlias = ListStacksRequest
+
+@typing.final
+class ListStacksResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STACKS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def stacks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Stack]: ...
+    def __init__(
+        self,
+        *,
+        stacks: collections.abc.Iterable[Global___Stack] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "stacks", b"stacks"]) -> None: ...
+
+Global___ListStacksResponse: typing_extensions.TypeAlias = ListStacksResponse
+
+@typing.final
+class DeleteStackRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___DeleteStackRequest: typing_extensions.TypeAlias = DeleteStackRequest
+
+@typing.final
+class DeleteStackResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteStackResponse: typing_extensions.TypeAlias = DeleteStackResponse
+
+@typing.final
+class AdoptModelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STACK_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    IS_GLOBAL_FIELD_NUMBER: builtins.int
+    stack: builtins.str
+    id: builtins.str
+    """The public name."""
+    model: builtins.str
+    """The stack's name of the model; empty for the public one."""
+    is_global: builtins.bool
+    """For all projects of the installation."""
+    def __init__(
+        self,
+        *,
+        stack: builtins.str = ...,
+        id: builtins.str = ...,
+        model: builtins.str = ...,
+        is_global: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "is_global", b"is_global", "model", b"model", "stack", b"stack"]) -> None: ...
+
+Global___AdoptModelRequest: typing_extensions.TypeAlias = AdoptModelRequest
+
+@typing.final
 class Route(google.protobuf.message.Message):
     """Where a version answers; a version that nobody wanted lately has no route."""
 

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from windlass.api.inference.v1 import inference_pb2 as windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2
+from windlass.api.models.v1 import models_pb2 as windlass_dot_api_dot_models_dot_v1_dot_models__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -60,6 +61,26 @@ class InferenceServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
                 _registered_method=True)
+        self.PutStack = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/PutStack',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutStackRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Stack.FromString,
+                _registered_method=True)
+        self.ListStacks = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/ListStacks',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksResponse.FromString,
+                _registered_method=True)
+        self.DeleteStack = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/DeleteStack',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackResponse.FromString,
+                _registered_method=True)
+        self.AdoptModel = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/AdoptModel',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.AdoptModelRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer(object):
@@ -98,6 +119,33 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutStack(self, request, context):
+        """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStacks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteStack(self, request, context):
+        """FAILED_PRECONDITION `stack_in_use` while models are adopted from it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdoptModel(self, request, context):
+        """Gives a model of a stack a name in the caller's project, or for everyone; idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +173,26 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.DeleteServing,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.SerializeToString,
+            ),
+            'PutStack': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutStack,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutStackRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Stack.SerializeToString,
+            ),
+            'ListStacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStacks,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksResponse.SerializeToString,
+            ),
+            'DeleteStack': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteStack,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackResponse.SerializeToString,
+            ),
+            'AdoptModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdoptModel,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.AdoptModelRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +331,114 @@ class InferenceService(object):
             '/windlass.api.inference.v1.InferenceService/DeleteServing',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutStack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/PutStack',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutStackRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.Stack.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/ListStacks',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListStacksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteStack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/DeleteStack',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteStackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/AdoptModel',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.AdoptModelRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ import grpc.aio
 import sys
 import typing
 import windlass.api.inference.v1.inference_pb2
+import windlass.api.models.v1.models_pb2
 
 if sys.version_info >= (3, 13):
     import typing as typing_extensions
@@ -105,7 +106,71 @@ _InferenceServiceDeleteServingType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType]):
+_InferenceServicePutStackType = typing_extensions.TypeVar(
+    '_InferenceServicePutStackType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutStackRequest,
+        windlass.api.inference.v1.inference_pb2.Stack,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutStackRequest,
+        windlass.api.inference.v1.inference_pb2.Stack,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutStackRequest,
+        windlass.api.inference.v1.inference_pb2.Stack,
+    ],
+)
+
+_InferenceServiceListStacksType = typing_extensions.TypeVar(
+    '_InferenceServiceListStacksType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+        windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+        windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+        windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+    ],
+)
+
+_InferenceServiceDeleteStackType = typing_extensions.TypeVar(
+    '_InferenceServiceDeleteStackType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+    ],
+)
+
+_InferenceServiceAdoptModelType = typing_extensions.TypeVar(
+    '_InferenceServiceAdoptModelType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+)
+
+class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType, _InferenceServicePutStackType, _InferenceServiceListStacksType, _InferenceServiceDeleteStackType, _InferenceServiceAdoptModelType]):
     """Engines, as tenants see them."""
 
     @typing.overload
@@ -129,6 +194,22 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
             windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutStackRequest,
+            windlass.api.inference.v1.inference_pb2.Stack,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+            windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+            windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+            windlass.api.models.v1.models_pb2.Model,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -154,6 +235,22 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
             windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
             windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutStackRequest,
+            windlass.api.inference.v1.inference_pb2.Stack,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+            windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+            windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+            windlass.api.models.v1.models_pb2.Model,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     ListEngines: _InferenceServiceListEnginesType
@@ -167,6 +264,17 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
 
     DeleteServing: _InferenceServiceDeleteServingType
     """Ends the model's engines; a request starts one again."""
+
+    PutStack: _InferenceServicePutStackType
+    """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on."""
+
+    ListStacks: _InferenceServiceListStacksType
+
+    DeleteStack: _InferenceServiceDeleteStackType
+    """FAILED_PRECONDITION `stack_in_use` while models are adopted from it."""
+
+    AdoptModel: _InferenceServiceAdoptModelType
+    """Gives a model of a stack a name in the caller's project, or for everyone; idempotent."""
 
 InferenceServiceAsyncStub: typing_extensions.TypeAlias = InferenceServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -188,6 +296,22 @@ InferenceServiceAsyncStub: typing_extensions.TypeAlias = InferenceServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
         windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutStackRequest,
+        windlass.api.inference.v1.inference_pb2.Stack,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+        windlass.api.inference.v1.inference_pb2.ListStacksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+        windlass.api.inference.v1.inference_pb2.DeleteStackResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
     ],
 ]
 
@@ -230,6 +354,37 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.DeleteServingResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.DeleteServingResponse]]:
         """Ends the model's engines; a request starts one again."""
+
+    @abc.abstractmethod
+    def PutStack(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.PutStackRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.Stack, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.Stack]]:
+        """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on."""
+
+    @abc.abstractmethod
+    def ListStacks(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ListStacksRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListStacksResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListStacksResponse]]: ...
+
+    @abc.abstractmethod
+    def DeleteStack(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.DeleteStackRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.DeleteStackResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.DeleteStackResponse]]:
+        """FAILED_PRECONDITION `stack_in_use` while models are adopted from it."""
+
+    @abc.abstractmethod
+    def AdoptModel(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.AdoptModelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
+        """Gives a model of a stack a name in the caller's project, or for everyone; idempotent."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

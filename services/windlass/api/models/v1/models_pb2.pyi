@@ -32,6 +32,8 @@ class _ModelKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """A LoRA adapter on a base."""
     MODEL_KIND_FINE_TUNED: _ModelKind.ValueType  # 3
     """Complete weights that a job produced."""
+    MODEL_KIND_ADOPTED: _ModelKind.ValueType  # 4
+    """A model of somebody else's serving stack, without files here."""
 
 class ModelKind(_ModelKind, metaclass=_ModelKindEnumTypeWrapper): ...
 
@@ -42,6 +44,8 @@ MODEL_KIND_ADAPTER: ModelKind.ValueType  # 2
 """A LoRA adapter on a base."""
 MODEL_KIND_FINE_TUNED: ModelKind.ValueType  # 3
 """Complete weights that a job produced."""
+MODEL_KIND_ADOPTED: ModelKind.ValueType  # 4
+"""A model of somebody else's serving stack, without files here."""
 Global___ModelKind: typing_extensions.TypeAlias = ModelKind
 
 class _ModelTask:
@@ -108,6 +112,7 @@ class Model(google.protobuf.message.Message):
     PARENT_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     FOOTPRINT_FIELD_NUMBER: builtins.int
+    ADOPTED_FROM_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -135,6 +140,10 @@ class Model(google.protobuf.message.Message):
     def footprint(self) -> Global___ModelFootprint:
         """Absent where no import looked at the files, or these do not say."""
 
+    @property
+    def adopted_from(self) -> Global___AdoptedFrom:
+        """Of an adopted model."""
+
     def __init__(
         self,
         *,
@@ -153,11 +162,32 @@ class Model(google.protobuf.message.Message):
         parent: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         footprint: Global___ModelFootprint | None = ...,
+        adopted_from: Global___AdoptedFrom | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["footprint", b"footprint"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
+
+@typing.final
+class AdoptedFrom(google.protobuf.message.Message):
+    """The serving stack that has a model, and the stack's name of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STACK_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    stack: builtins.str
+    model: builtins.str
+    def __init__(
+        self,
+        *,
+        stack: builtins.str = ...,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model", "stack", b"stack"]) -> None: ...
+
+Global___AdoptedFrom: typing_extensions.TypeAlias = AdoptedFrom
 
 @typing.final
 class ModelFootprint(google.protobuf.message.Message):
@@ -849,6 +879,69 @@ class RegisterModelRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "parent", b"parent", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
 
 Global___RegisterModelRequest: typing_extensions.TypeAlias = RegisterModelRequest
+
+@typing.final
+class AdoptModelRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    ADOPTED_FROM_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    project_id: builtins.str
+    """Empty for all projects of the installation."""
+    organization_id: builtins.str
+    @property
+    def adopted_from(self) -> Global___AdoptedFrom: ...
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        project_id: builtins.str = ...,
+        organization_id: builtins.str = ...,
+        adopted_from: Global___AdoptedFrom | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "id", b"id", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
+
+Global___AdoptModelRequest: typing_extensions.TypeAlias = AdoptModelRequest
+
+@typing.final
+class FindAdoptedRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STACK_FIELD_NUMBER: builtins.int
+    stack: builtins.str
+    def __init__(
+        self,
+        *,
+        stack: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["stack", b"stack"]) -> None: ...
+
+Global___FindAdoptedRequest: typing_extensions.TypeAlias = FindAdoptedRequest
+
+@typing.final
+class FindAdoptedResponse(google.protobuf.message.Message):
+    """Names, at most 10 of them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    count: builtins.int
+    @property
+    def ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        ids: collections.abc.Iterable[builtins.str] | None = ...,
+        count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "ids", b"ids"]) -> None: ...
+
+Global___FindAdoptedResponse: typing_extensions.TypeAlias = FindAdoptedResponse
 
 @typing.final
 class RetireModelRequest(google.protobuf.message.Message):

@@ -605,6 +605,16 @@ class ModelsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
                 _registered_method=True)
+        self.AdoptModel = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/AdoptModel',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.AdoptModelRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+                _registered_method=True)
+        self.FindAdopted = channel.unary_unary(
+                '/windlass.api.models.v1.ModelsInternalService/FindAdopted',
+                request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedResponse.FromString,
+                _registered_method=True)
         self.RetireModel = channel.unary_unary(
                 '/windlass.api.models.v1.ModelsInternalService/RetireModel',
                 request_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RetireModelRequest.SerializeToString,
@@ -639,6 +649,20 @@ class ModelsInternalServiceServicer(object):
 
     def RegisterModel(self, request, context):
         """Registers an artifact that a job uploaded; idempotent by `source`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdoptModel(self, request, context):
+        """Names a model of a serving stack; a repeat of the same answers the first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindAdopted(self, request, context):
+        """The models that were adopted from a stack, for refusing its end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -686,6 +710,16 @@ def add_ModelsInternalServiceServicer_to_server(servicer, server):
                     servicer.RegisterModel,
                     request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.FromString,
                     response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
+            ),
+            'AdoptModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdoptModel,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.AdoptModelRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.SerializeToString,
+            ),
+            'FindAdopted': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindAdopted,
+                    request_deserializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedResponse.SerializeToString,
             ),
             'RetireModel': grpc.unary_unary_rpc_method_handler(
                     servicer.RetireModel,
@@ -762,6 +796,60 @@ class ModelsInternalService(object):
             '/windlass.api.models.v1.ModelsInternalService/RegisterModel',
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.RegisterModelRequest.SerializeToString,
             windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/AdoptModel',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.AdoptModelRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindAdopted(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.models.v1.ModelsInternalService/FindAdopted',
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedRequest.SerializeToString,
+            windlass_dot_api_dot_models_dot_v1_dot_models__pb2.FindAdoptedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -548,6 +548,38 @@ _ModelsInternalServiceRegisterModelType = typing_extensions.TypeVar(
     ],
 )
 
+_ModelsInternalServiceAdoptModelType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceAdoptModelType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+)
+
+_ModelsInternalServiceFindAdoptedType = typing_extensions.TypeVar(
+    '_ModelsInternalServiceFindAdoptedType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+        windlass.api.models.v1.models_pb2.FindAdoptedResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+        windlass.api.models.v1.models_pb2.FindAdoptedResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+        windlass.api.models.v1.models_pb2.FindAdoptedResponse,
+    ],
+)
+
 _ModelsInternalServiceRetireModelType = typing_extensions.TypeVar(
     '_ModelsInternalServiceRetireModelType',
     grpc.UnaryUnaryMultiCallable[
@@ -612,7 +644,7 @@ _ModelsInternalServiceWatchModelsType = typing_extensions.TypeVar(
     ],
 )
 
-class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceLookupModelType, _ModelsInternalServiceLookupVersionsType, _ModelsInternalServiceWatchModelsType]):
+class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveModelType, _ModelsInternalServiceRegisterModelType, _ModelsInternalServiceAdoptModelType, _ModelsInternalServiceFindAdoptedType, _ModelsInternalServiceRetireModelType, _ModelsInternalServiceLookupModelType, _ModelsInternalServiceLookupVersionsType, _ModelsInternalServiceWatchModelsType]):
     @typing.overload
     def __init__(self: ModelsInternalServiceStub[
         grpc.UnaryUnaryMultiCallable[
@@ -622,6 +654,14 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RegisterModelRequest,
             windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.AdoptModelRequest,
+            windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+            windlass.api.models.v1.models_pb2.FindAdoptedResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RetireModelRequest,
@@ -652,6 +692,14 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
             windlass.api.models.v1.models_pb2.Model,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.AdoptModelRequest,
+            windlass.api.models.v1.models_pb2.Model,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+            windlass.api.models.v1.models_pb2.FindAdoptedResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.models.v1.models_pb2.RetireModelRequest,
             windlass.api.models.v1.models_pb2.RetireModelResponse,
         ],
@@ -674,6 +722,12 @@ class ModelsInternalServiceStub(typing.Generic[_ModelsInternalServiceResolveMode
 
     RegisterModel: _ModelsInternalServiceRegisterModelType
     """Registers an artifact that a job uploaded; idempotent by `source`."""
+
+    AdoptModel: _ModelsInternalServiceAdoptModelType
+    """Names a model of a serving stack; a repeat of the same answers the first."""
+
+    FindAdopted: _ModelsInternalServiceFindAdoptedType
+    """The models that were adopted from a stack, for refusing its end."""
 
     RetireModel: _ModelsInternalServiceRetireModelType
     """Deletes a checkpoint that its job keeps no longer; idempotent. FAILED_PRECONDITION
@@ -699,6 +753,14 @@ ModelsInternalServiceAsyncStub: typing_extensions.TypeAlias = ModelsInternalServ
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.RegisterModelRequest,
         windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.AdoptModelRequest,
+        windlass.api.models.v1.models_pb2.Model,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+        windlass.api.models.v1.models_pb2.FindAdoptedResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.models.v1.models_pb2.RetireModelRequest,
@@ -734,6 +796,22 @@ class ModelsInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
         """Registers an artifact that a job uploaded; idempotent by `source`."""
+
+    @abc.abstractmethod
+    def AdoptModel(
+        self,
+        request: windlass.api.models.v1.models_pb2.AdoptModelRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.Model, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.Model]]:
+        """Names a model of a serving stack; a repeat of the same answers the first."""
+
+    @abc.abstractmethod
+    def FindAdopted(
+        self,
+        request: windlass.api.models.v1.models_pb2.FindAdoptedRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.models.v1.models_pb2.FindAdoptedResponse, collections.abc.Awaitable[windlass.api.models.v1.models_pb2.FindAdoptedResponse]]:
+        """The models that were adopted from a stack, for refusing its end."""
 
     @abc.abstractmethod
     def RetireModel(

@@ -1,0 +1,165 @@
+"""An engine's routes at a socket of ours, behind which a serving stack answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from windlass.core.telemetry import logger, request_id
+from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.adopted.stack import StackClient
+from windlass_agent.engines.adopted.translation import (
+    ModelNames,
+    StackAnswer,
+    body_for_stack,
+    refusal,
+)
+from windlass_agent.engines.boundary import END, MAX_BODY_BYTES, boundary, event_stream
+
+GENERATING = ("/v1/chat/completions", "/v1/completions")
+EMBEDDINGS = "/v1/embeddings"
+# Of one event, and of an answer that is not streamed.
+MAX_EVENT_BYTES = 2**20
+MAX_ANSWER_BYTES = 256 * 2**20
+MAX_ERROR_BYTES = 64 * 2**10
+# For those that leave; drained before.
+_SHUTDOWN_SECONDS = 0.1
+_log = logger("adopted")
+
+
+class Forwarder:
+    """Takes requests at a Unix socket, and passes them on to the stack that is `stack` then."""
+
+    def __init__(self, stack: StackClient, model: str, socket: Path):
+        self.stack = stack
+        self._model = model
+        self._socket = socket
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._runner = web.AppRunner(
+            self._app(),
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+            access_log=None,
+        )
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[boundary], client_max_size=MAX_BODY_BYTES)
+        app.add_routes([web.post(path, self._forward) for path in (*GENERATING, EMBEDDINGS)])
+        return app
+
+    async def start(self) -> None:
+        """Listens; raises OSError."""
+        self._socket.unlink(missing_ok=True)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self._socket)).start()
+
+    async def drain(self, seconds: float) -> None:
+        """Returns once no request is open, or when the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    async def close(self) -> None:
+        """Ends every request, and stops listening."""
+        await self._runner.cleanup()
+        self._socket.unlink(missing_ok=True)
+        await self.stack.close()
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        self._open += 1
+        self._idle.clear()
+        try:
+            return await self._answer(request, self.stack)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+
+    async def _answer(self, request: web.Request, stack: StackClient) -> web.StreamResponse:
+        names = ModelNames(ours=self._model, theirs=stack.spec.model)
+        body = await request.read()
+        asked = body_for_stack(body, names, dialect=stack.spec.dialect)
+        answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=len(body))
+        try:
+            async with stack.post(request.path, asked, request_id.get()) as response:
+                await _require_good(response, names)
+                if response.content_type != "text/event-stream":
+                    return _json(answer.whole(await _read(response, MAX_ANSWER_BYTES)))
+                return await event_stream(request, _events(response.content, answer))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            _log.warning("stack_unreachable", model=self._model, reason=repr(error))
+            raise ApiError(
+                "The serving stack does not answer.", status=503, code="stack_unavailable"
+            ) from error
+
+
+def _json(content: bytes) -> web.Response:
+    return web.Response(body=content, content_type="application/json")
+
+
+async def _require_good(response: aiohttp.ClientResponse, names: ModelNames) -> None:
+    """Raises ApiError unless the stack answers with what was asked for."""
+    if response.ok and response.status < 300:
+        return
+    if response.status < 400:
+        raise ApiError(
+            "The serving stack sent the request elsewhere.", status=502, code="engine_failed"
+        )
+    if response.status in (401, 403):
+        _log.error("stack_refused_key", model=names.ours, status=response.status)
+    raise refusal(await _read(response, MAX_ERROR_BYTES), response.status, names)
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The answer; raises ApiError for one that is longer than `most` bytes."""
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise ApiError(
+                "The serving stack's answer is too long.", status=502, code="engine_failed"
+            )
+    return b"".join(parts)
+
+
+async def _events(stream: aiohttp.StreamReader, answer: StackAnswer) -> AsyncIterator[bytes]:
+    """Yields server-sent events; raises ApiError for a stream that fails or breaks off."""
+    is_whole = False
+    try:
+        async for event in _split(stream):
+            data = b"\n".join(
+                line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")
+            )
+            if not data:
+                # A comment, which keeps connections open.
+                yield event + b"\n\n"
+            elif data == b"[DONE]":
+                is_whole = True
+                yield END
+            else:
+                yield b"data: " + answer.chunk(data) + b"\n\n"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        _log.warning("stack_broke_off", model=answer.names.ours, reason=repr(error))
+    if not is_whole:
+        raise ApiError("The serving stack broke off.", status=502, code="engine_failed")
+
+
+async def _split(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yields events without the blank line that ends each; raises ApiError for one too long."""
+    rest = b""
+    async for part in stream.iter_any():
+        rest = (rest + part).replace(b"\r\n", b"\n")
+        *events, rest = rest.split(b"\n\n")
+        for event in events:
+            if event.strip():
+                yield event
+        if len(rest) > MAX_EVENT_BYTES:
+            raise ApiError(
+                "The serving stack's answer is too long.", status=502, code="engine_failed"
+            )

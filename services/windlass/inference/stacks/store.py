@@ -1,0 +1,84 @@
+"""The table of serving stacks, and every query on it."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.core.db import Database, metadata
+from windlass.core.errors import NotFound
+from windlass.inference.loads import CLOCK
+from windlass.inference.stacks.stack import Stack
+
+stacks = sa.Table(
+    "inference_stacks",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("cluster_id", sa.Text, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("dialect", sa.Text, nullable=False),
+    sa.Column("ca", sa.Text, nullable=False),
+    sa.Column("sealed_key", sa.LargeBinary, nullable=False),
+    sa.Column("max_concurrency", sa.Integer, nullable=False),
+    sa.Column("context_length", sa.Integer, nullable=False),
+    sa.Column("embeddings", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+)
+_NAMES = tuple(one.name for one in fields(Stack))
+
+
+def _to_stack(row: Any) -> Stack:
+    return Stack(**{name: getattr(row, name) for name in _NAMES})
+
+
+async def all_stacks(connection: AsyncConnection) -> dict[str, Stack]:
+    """Every stack by name."""
+    return {row.name: _to_stack(row) for row in await connection.execute(stacks.select())}
+
+
+class StackStore:
+    """Serving stacks, of the whole installation."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def put(self, stack: Stack) -> Stack:
+        """Stores or replaces a stack; the times are the database's."""
+        values = {name: getattr(stack, name) for name in _NAMES}
+        values |= {"created_at": CLOCK, "updated_at": CLOCK}
+        changed = {name: value for name, value in values.items() if name != "created_at"}
+        statement = insert(stacks).values(values)
+        statement = statement.on_conflict_do_update(index_elements=["name"], set_=changed)
+        async with self._database.begin() as connection:
+            row = (await connection.execute(statement.returning(stacks))).one()
+        return _to_stack(row)
+
+    async def find(self, name: str) -> Stack | None:
+        """A stack; None where there is none of the name."""
+        async with self._database.autocommit() as connection:
+            query = stacks.select().where(stacks.c.name == name)
+            row = (await connection.execute(query)).first()
+        return None if row is None else _to_stack(row)
+
+    async def get(self, name: str) -> Stack:
+        """A stack; raises NotFound."""
+        if (found := await self.find(name)) is None:
+            raise NotFound(
+                f"There is no serving stack {name[:63]!r}.", reason="stack_not_found", param="stack"
+            )
+        return found
+
+    async def list(self, *, after: str, limit: int) -> Sequence[Stack]:
+        """Stacks by name."""
+        query = stacks.select().where(stacks.c.name > after).order_by(stacks.c.name).limit(limit)
+        async with self._database.autocommit() as connection:
+            return [_to_stack(row) for row in await connection.execute(query)]
+
+    async def delete(self, name: str) -> None:
+        """Forgets a stack; one that is not there is no error."""
+        async with self._database.begin() as connection:
+            await connection.execute(stacks.delete().where(stacks.c.name == name))

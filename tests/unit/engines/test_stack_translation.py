@@ -1,0 +1,157 @@
+"""Requests on their way to a serving stack of others, and its answers on their way back."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.adopted.translation import (
+    ModelNames,
+    StackAnswer,
+    body_for_stack,
+    refusal,
+)
+
+NAMES = ModelNames(ours="our-model", theirs="org/their-model")
+CHUNK = {"id": "c", "model": NAMES.theirs, "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+LONG = "context_length_exceeded"
+USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+
+
+def encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def answer(dialect: str = "openai", body_bytes: int = 400) -> StackAnswer:
+    return StackAnswer(names=NAMES, dialect=dialect, body_bytes=body_bytes)
+
+
+def test_a_body_names_the_model_as_its_stack_does_and_nothing_of_ours() -> None:
+    asked = {
+        "model": NAMES.ours,
+        "cache_salt": "secret",
+        "priority": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "seed": 2**53 + 1,
+    }
+    sent = json.loads(body_for_stack(encoded(asked), NAMES, dialect="openai"))
+    assert sent == {
+        "model": NAMES.theirs,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "seed": 2**53 + 1,
+    }
+    sent = json.loads(body_for_stack(encoded(asked), NAMES, dialect="vllm"))
+    assert sent == asked | {"model": NAMES.theirs}
+
+
+@pytest.mark.parametrize("asked", [{"model": "another"}, {"model": None}, {}, {"model": ["a"]}])
+def test_a_body_for_another_model_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        body_for_stack(encoded(asked), NAMES, dialect="openai")
+    assert refused.value.code == "model_not_found"
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
+    with pytest.raises(ApiError):
+        body_for_stack(body, NAMES, dialect="openai")
+    # An object without a word is an answer without one.
+    with contextlib.suppress(ApiError):
+        assert json.loads(answer().whole(body))["usage"]
+
+
+def test_an_answer_has_our_name_and_the_stacks_usage() -> None:
+    whole = {"model": NAMES.theirs, "choices": [], "usage": USAGE}
+    assert json.loads(answer().whole(encoded(whole))) == whole | {"model": NAMES.ours}
+
+
+@pytest.mark.parametrize("usage", [{}, {"usage": None}])
+def test_usage_that_a_stack_does_not_count_is_estimated_and_says_so(usage: dict[str, Any]) -> None:
+    choices = [{"message": {"content": "x" * 400}}, {"message": {"content": None}}]
+    found = json.loads(answer().whole(encoded({"choices": choices} | usage)))["usage"]
+    assert found["estimated"] is True
+    assert found["prompt_tokens"] == 100
+    assert 90 < found["completion_tokens"] < 120
+    assert found["total_tokens"] == found["prompt_tokens"] + found["completion_tokens"]
+
+
+def test_chunks_have_usage_so_far_until_the_stack_has_counted() -> None:
+    spoken = answer()
+    found = [json.loads(spoken.chunk(encoded(CHUNK | {"usage": None}))) for _ in range(3)]
+    assert [one["usage"]["completion_tokens"] for one in found] == [1, 2, 3]
+    assert {one["model"] for one in found} == {NAMES.ours}
+    last = spoken.chunk(encoded({"usage": USAGE, "choices": [], "id": "c"}))
+    assert json.loads(last)["usage"] == USAGE
+    # Where the gateway looks for it first.
+    assert last.endswith(b'"usage":' + encoded(USAGE) + b"}")
+
+
+def test_chunks_of_vllm_keep_their_usage() -> None:
+    chunk = CHUNK | {"usage": USAGE}
+    assert json.loads(answer("vllm").chunk(encoded(chunk))) == chunk | {"model": NAMES.ours}
+    assert "usage" not in json.loads(answer("vllm").chunk(encoded(CHUNK)))
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [{"delta": {"reasoning_content": "so"}}],
+        [{"delta": {"tool_calls": [{"index": 0}]}}],
+        [{"text": "so"}],
+        [{"text": "a", "index": 0}],
+    ],
+)
+def test_everything_that_is_written_counts(choices: Any) -> None:
+    found = json.loads(answer().chunk(encoded({"choices": choices})))
+    assert found["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize("choices", [[{"delta": {"role": "assistant"}}], 3, [7], None, [{}]])
+def test_what_writes_nothing_counts_nothing(choices: Any) -> None:
+    found = json.loads(answer().chunk(encoded({"choices": choices})))
+    assert found["usage"]["completion_tokens"] == 0
+
+
+def test_an_error_within_a_stream_is_an_error() -> None:
+    with pytest.raises(ApiError) as refused:
+        answer().chunk(encoded({"error": {"message": f"{NAMES.theirs} ran out", "code": 500}}))
+    assert refused.value.status == 500
+    assert NAMES.theirs not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "expected"),
+    [
+        (400, {"error": {"message": "bad", "param": "n", "code": "c"}}, (400, "bad", "n", None)),
+        (400, {"error": {"message": "x", "code": LONG}}, (400, "x", None, LONG)),
+        (422, {"detail": "no"}, (422, "no", None, None)),
+        (429, {"error": "slow down"}, (429, "slow down", None, None)),
+        (404, {"error": {"message": "org/their-model"}}, (503, "lost", None, "stack_lost_model")),
+        (503, {"error": "10.0.0.3:8000"}, (503, "not available", None, "stack_unavailable")),
+        (502, None, (503, "not available", None, "stack_unavailable")),
+        (418, None, (418, "refused", None, None)),
+        (418, [1], (418, "refused", None, None)),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_with_the_request(
+    status: int, content: Any, expected: tuple[int, str, str | None, str | None]
+) -> None:
+    error = refusal(b"<html>" if content is None else encoded(content), status, NAMES)
+    code, words, param, reason = expected
+    assert (error.status, error.param, error.code) == (code, param, reason)
+    assert words in error.message
+    assert "10.0.0.3" not in error.message
+
+
+def test_the_stacks_name_of_a_model_is_replaced_where_it_is_a_word() -> None:
+    names = ModelNames(ours="ours", theirs="a")
+    assert (
+        names.in_text("a cat sat on `a`, a/b and /srv/a")
+        == "ours cat sat on `ours`, a/b and /srv/a"
+    )
