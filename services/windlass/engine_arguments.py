@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.modelfiles.formats import Formats
 
 # Names of parsers, which become arguments of a command.
 _Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -55,16 +56,23 @@ class EngineArguments(BaseModel):
         None, description="Highest rank of the adapters that the engine loads."
     )
     tool_parser: _Word | None = Field(
-        None, description="The engine's name of the format of the model's tool calls."
+        None,
+        description="The engine's name of the format of the model's tool calls, by default the "
+        "one of its chat template; `none` for none.",
     )
     reasoning_parser: _Word | None = Field(
-        None, description="The engine's name of the format of the model's reasoning."
+        None,
+        description="The engine's name of the format of the model's reasoning, likewise.",
     )
     eager: bool | None = Field(
         None, description="Whether to do without compilation: starts sooner, answers slower."
     )
 
 
+# The kind that has to be told the formats of a model's tool calls and reasoning.
+TOLD_FORMATS = "vllm"
+# Of these arguments: no format, whatever the model's template looks like.
+NO_FORMAT = "none"
 # Every argument is the engine's choice.
 UNCHOSEN = EngineArguments()
 # The arguments that each kind takes.
@@ -80,6 +88,15 @@ TAKEN: dict[str, frozenset[str]] = {
 def chosen(arguments: EngineArguments) -> dict[str, Any]:
     """The arguments that are set, by name."""
     return arguments.model_dump(exclude_none=True)
+
+
+def with_formats(arguments: EngineArguments, formats: Formats) -> EngineArguments:
+    """The arguments with a model's own formats in the place of those that are not set."""
+    known = {"tool_parser": formats.tools, "reasoning_parser": formats.reasoning}
+    unset = {
+        name: word for name, word in known.items() if word and getattr(arguments, name) is None
+    }
+    return arguments.model_copy(update=unset) if unset else arguments
 
 
 def stored(values: Mapping[str, Any]) -> EngineArguments:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.core import telemetry
-from windlass.engine_arguments import EngineArguments
+from windlass.engine_arguments import NO_FORMAT, EngineArguments
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
@@ -125,6 +125,7 @@ class VllmEngine:
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it with its environment's Python."""
+        arguments = _completed(spec)
         return [
             str(self.python),
             "-m",
@@ -135,10 +136,10 @@ class VllmEngine:
             f"--max-loras={spec.max_adapters}",
             # It reads an adapter again that fell out of this cache, and ends if it cannot.
             f"--max-cpu-loras={spec.max_adapters}",
-            *flags_of(_completed(spec), _FLAGS),
+            *flags_of(arguments, _FLAGS),
             # The longest that fits, where the whole of the model does not.
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
-            *(["--enable-auto-tool-choice"] if spec.arguments.tool_parser else []),
+            *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
             *parse_endpoint(spec.endpoint).flags,
         ]
@@ -152,9 +153,11 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     """The arguments with our choices in the place of vLLM's where these do not fit."""
     given = spec.arguments
     rank = given.max_adapter_rank or ADAPTER_RANK
-    ours = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
+    ours: dict[str, int | None] = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
     if spec.gpus and given.tensor_parallel is None:
         ours["tensor_parallel"] = spec.gpus
     if not spec.gpus and given.kv_cache_bytes is None:
         ours["kv_cache_bytes"] = CPU_CACHE_BYTES
+    formats = {"tool_parser", "reasoning_parser"}
+    ours |= {name: None for name in formats if getattr(given, name) == NO_FORMAT}
     return given.model_copy(update=ours)

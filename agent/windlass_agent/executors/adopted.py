@@ -9,7 +9,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
-from windlass_agent.engines.adopted.forwarder import Forwarder
+from windlass_agent.engines.adopted.forwarder import Forwarder, HeldBytes
 from windlass_agent.engines.adopted.stack import StackClient, StackProblem
 from windlass_agent.folders import private_folder
 
@@ -24,7 +24,9 @@ log = telemetry.logger("adopted")
 class _Run:
     """One model of a stack, from its desired start until its end."""
 
-    def __init__(self, workload: pb.Workload, sockets: Path, changed: Callable[[], None]):
+    def __init__(
+        self, workload: pb.Workload, sockets: Path, held: HeldBytes, changed: Callable[[], None]
+    ):
         """Raises ValueError for a certificate that is none."""
         self.workload = workload
         name = hashlib.sha256(workload.id.encode()).hexdigest()[:16]
@@ -34,9 +36,8 @@ class _Run:
         self._message = ""
         self._context = 0
         self._asked = asyncio.Event()
-        self._forwarder = Forwarder(
-            StackClient(_spec(workload)), workload.engine.model, self._socket
-        )
+        stack, model = StackClient(_spec(workload)), workload.engine.model
+        self._forwarder = Forwarder(stack, model, self._socket, held)
         self._task = asyncio.create_task(self._live(), name=f"adopted {workload.id}")
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -50,6 +51,10 @@ class _Run:
             retiring.add_done_callback(self._retiring.discard)
             self._asked.set()
         self.workload = workload
+        if self._task.done():
+            # It could not listen; it may now.
+            self._phase = pb.PHASE_STARTING
+            self._task = asyncio.create_task(self._live(), name=f"adopted {workload.id}")
 
     def status(self) -> pb.WorkloadStatus:
         """The status; id and generation are the caller's to fill."""
@@ -79,16 +84,25 @@ class _Run:
             return
         failures = FAILURES
         while True:
-            try:
-                self._context = await self._forwarder.stack.probe()
-                failures = 0
+            problem = await self._problem()
+            failures = failures + 1 if problem else 0
+            if not problem:
                 self._become(pb.PHASE_RUNNING)
-            except StackProblem as problem:
-                failures += 1
-                if failures >= FAILURES:
-                    self._become(pb.PHASE_STARTING, str(problem))
+            elif failures >= FAILURES:
+                self._become(pb.PHASE_STARTING, problem)
             running = self._phase == pb.PHASE_RUNNING
             await self._rest(RUNNING_PROBE_SECONDS if running else STARTING_PROBE_SECONDS)
+
+    async def _problem(self) -> str:
+        """Returns why the stack cannot answer for the model now; empty if it can."""
+        try:
+            self._context = await self._forwarder.stack.probe()
+        except StackProblem as problem:
+            return str(problem)
+        except Exception as error:
+            log.error("stack_probe_failed", engine=self.workload.id, exc_info=error)
+            return "The serving stack could not be asked; the agent's log says why."
+        return ""
 
     async def _rest(self, seconds: float) -> None:
         """Waits, or until the stack is described anew."""
@@ -118,6 +132,7 @@ class AdoptedDriver:
         self._sockets = sockets
         self._drain_seconds = drain_seconds
         self._changed = changed
+        self._held = HeldBytes()
         self._runs: dict[str, _Run] = {}
         # Of workloads that cannot run, or that end.
         self._others: dict[str, pb.WorkloadStatus] = {}
@@ -146,7 +161,7 @@ class AdoptedDriver:
         self._others.pop(workload.id, None)
         try:
             if run is None:
-                self._runs[workload.id] = _Run(workload, self._sockets, self._changed)
+                self._runs[workload.id] = _Run(workload, self._sockets, self._held, self._changed)
             else:
                 run.apply(workload)
         except ValueError as error:

@@ -8,6 +8,7 @@ from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.footprint import Footprint
+from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.serving_schedules import ScheduleWindow, scheduled
 
 RUNNING = "running"
@@ -42,6 +43,8 @@ class Name:
     engine_version_id: str
     # What it takes of devices' memory, where that is known.
     footprint: Footprint | None = None
+    # Of its tool calls and its reasoning.
+    formats: Formats = UNKNOWN
     # The serving stack that has it, and the stack's name of it; empty for models of ours.
     stack: str = ""
     upstream: str = ""

@@ -8,6 +8,7 @@ from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStu
 from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Name
 from windlass.modelfiles.footprint import Footprint
+from windlass.modelfiles.formats import Formats
 
 # Versions of one question.
 BATCH = 1000
@@ -60,6 +61,7 @@ def _name(servable: pb.ServableModel) -> Name:
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,
         footprint=_footprint(model),
+        formats=Formats(model.formats.tools, model.formats.reasoning),
         stack=model.adopted_from.stack,
         upstream=model.adopted_from.model,
     )

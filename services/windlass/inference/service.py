@@ -83,7 +83,8 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         self, request: pb.ListEnginesRequest, context: Any
     ) -> pb.ListEnginesResponse:
         """Engines of models that the project sees, with its own adapters on them."""
-        project = current().require_project()
+        principal = current()
+        project = principal.require_project()
         rows = await self._store.rows()
         view = await self._observed.known_view(rows)
         seen = [engine for engine in reversed(rows.running) if engine.project_id in ("", project)]
@@ -97,7 +98,11 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         )
         own = {one.model.version_id for one in answer.models if one.model.project_id}
         return pb.ListEnginesResponse(
-            engines=[_engine(one, view, own, rows.now) for one in seen], has_more=more
+            engines=[
+                _engine(one, view, own, rows.now, is_operator=principal.may("platform.read"))
+                for one in seen
+            ],
+            has_more=more,
         )
 
 
@@ -154,16 +159,22 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         )
 
 
-def _engine(engine: Engine, view: View, own: Collection[str], now: float) -> pb.Engine:
+def _engine(
+    engine: Engine, view: View, own: Collection[str], now: float, *, is_operator: bool
+) -> pb.Engine:
     status = view.status(engine)
     away = engine.cluster_id not in view.clusters
+    message = "The cluster is not connected." if away else _message(engine, view, now)
+    if message and engine.is_adopted and not is_operator:
+        # Addresses of the operator's network, and what else a stack has.
+        message = start_of(engine, view)
     return pb.Engine(
         id=engine.id,
         model=engine.model,
         cluster_id=engine.cluster_id,
         phase=clusters_pb2.PHASE_PENDING if away else status.phase or clusters_pb2.PHASE_PENDING,
         adapters=[one.id for one in status.adapters if one.version_id in own and not one.error],
-        message="The cluster is not connected." if away else _message(engine, view, now),
+        message=message,
         created_at=int(engine.created_at),
         engine=engine.engine,
         replica=engine.replica,

@@ -2,15 +2,22 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import FailedPrecondition
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
-from windlass.modelfiles import PREFIX_BYTES, check_header, header_bytes
+from windlass.modelfiles import CHAT_TEMPLATE, PREFIX_BYTES, check_header, header_bytes
 from windlass.modelfiles.footprint import Footprint
+from windlass.modelfiles.formats import (
+    TEMPLATE_BYTES,
+    UNKNOWN,
+    Formats,
+    formats_of,
+    template_of_json,
+)
 from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
@@ -35,6 +42,7 @@ class Inspection:
     task: ModelTask = ModelTask.GENERATION
     model_type: str = ""
     footprint: Footprint | None = None
+    formats: Formats = UNKNOWN
 
 
 class Artifacts:
@@ -76,17 +84,26 @@ class Artifacts:
 
     async def inspect(self, prefix: str, manifest: Manifest) -> Inspection:
         """Reads what could name code, and headers of weights; raises InvalidArgument."""
-        found = Inspection()
+        found, template = Inspection(), await self._template(prefix, manifest)
         for file in documents(manifest):
             async with self._reading:
                 content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
             if file.path == "config.json":
                 found = _inspected(json.loads(content), manifest)
+            elif file.path == "tokenizer_config.json":
+                template = template or template_of_json(content)
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)
-        return found
+        return replace(found, formats=formats_of(found.model_type, template))
+
+    async def _template(self, prefix: str, manifest: Manifest) -> str:
+        """The chat template that is a file of its own; empty for none, or one too long."""
+        sizes = {file.path: file.size for file in manifest.files}
+        if not 0 < sizes.get(CHAT_TEMPLATE, 0) <= TEMPLATE_BYTES:
+            return ""
+        return (await self._read(prefix + CHAT_TEMPLATE)).decode(errors="replace")
 
     async def _check_weights(self, key: str, file: ManifestFile) -> None:
         prefix = await self._read(key, end=PREFIX_BYTES)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.modelfiles import ID_RULE, is_model_id
 from windlass.modelfiles.footprint import Footprint
+from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 from windlass.models.manifest import Manifest
 
@@ -62,6 +63,8 @@ class Version:
     parent: str = ""
     # Of config.json and the weights; None where no import looked at them, or they do not say.
     footprint: Footprint | None = None
+    # Of the type and the chat template; empty where no import looked at them.
+    formats: Formats = UNKNOWN
     # Of an adopted one: the serving stack, and the stack's name of the model.
     stack: str = ""
     upstream: str = ""

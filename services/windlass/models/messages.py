@@ -67,6 +67,7 @@ def model(version: Version) -> pb.Model:
         parent=version.parent,
         warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
         footprint=pb.ModelFootprint(**asdict(version.footprint)) if version.footprint else None,
+        formats=pb.ModelFormats(tools=version.formats.tools, reasoning=version.formats.reasoning),
         adopted_from=(
             pb.AdoptedFrom(stack=version.stack, model=version.upstream) if version.stack else None
         ),

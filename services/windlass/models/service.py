@@ -142,6 +142,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 task=found.task,
                 model_type=found.model_type,
                 footprint=found.footprint,
+                formats=found.formats,
                 created_at=now_seconds(),
             )
             await self._imports.complete(import_, version)

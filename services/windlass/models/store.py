@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import to_builtins
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,6 +15,7 @@ from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
 from windlass.modelfiles.footprint import Footprint
+from windlass.modelfiles.formats import Formats
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.tables import models, stream, versions
@@ -33,6 +35,7 @@ def to_version(row: Any) -> Version:
             "state": VersionState(row.state),
             "manifest": Manifest.from_json(row.manifest),
             "footprint": row.footprint and Footprint(**row.footprint),
+            "formats": Formats(**row.formats),
         }
     )
 
@@ -43,6 +46,7 @@ def values_of(version: Version) -> dict[str, Any]:
     return {name: getattr(version, name) for name in Version.__slots__} | {
         "manifest": manifest.to_json(),
         "footprint": version.footprint and asdict(version.footprint),
+        "formats": to_builtins(version.formats),
         "digest": manifest.digest,
         "bytes": manifest.size,
     }
@@ -295,7 +299,17 @@ async def _on_base(connection: AsyncConnection, version: Version) -> Version:
     # Complete weights live on without their base; an adapter does not.
     if gone and version.kind is Kind.ADAPTER:
         raise FailedPrecondition("The base model was deleted.", reason="base_model_deleted")
-    return replace(version, base_model=base.name if base is not None else "")
+    if base is None:
+        return version
+    return _as_its_base(replace(version, base_model=base.name), to_version(base))
+
+
+def _as_its_base(version: Version, base: Version) -> Version:
+    """The version with what its base has of it: training changes neither shape nor template."""
+    if version.kind is Kind.ADAPTER:
+        return version
+    shape = base.footprint and replace(base.footprint, weight_bytes=version.manifest.size)
+    return replace(version, model_type=base.model_type, footprint=shape, formats=base.formats)
 
 
 async def _require_artifacts(connection: AsyncConnection, prefix: str) -> None:

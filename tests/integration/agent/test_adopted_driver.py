@@ -15,6 +15,7 @@ from tests.support.waiting import soon, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.engines.adopted import forwarder
+from windlass_agent.engines.adopted import stack as stack_client
 from windlass_agent.executors import adopted
 from windlass_agent.executors.adopted import AdoptedDriver
 
@@ -163,7 +164,7 @@ async def test_another_key_is_used_at_once_and_open_streams_go_on(ready: Adopted
     await ready.ask()
     assert ready.stack.keys == [f"Bearer {KEY}", "Bearer another"]
     release.set()
-    texts = [one["choices"][0]["delta"]["content"] for one in (await stream)[:-1]]
+    texts = [one["choices"][0]["delta"]["content"] for one in (await stream)[:2]]
     assert texts == ["a", "b"]
 
 
@@ -239,7 +240,7 @@ async def test_a_stream_passes_in_any_pieces(ready: Adopted) -> None:
     whole += chunk("", choices=[], usage=usage) + DONE
     ready.stack.handler = streaming(*(whole[at : at + 1] for at in range(len(whole))))
     comment, *chunks, last, done = await ready.stream(stream_options={"include_usage": True})
-    assert (comment, done) == (": here", "[DONE]")
+    assert (comment, done) == (":", "[DONE]")
     assert [one["usage"]["completion_tokens"] for one in chunks] == [1, 2]
     assert all(one["usage"]["estimated"] and one["model"] == "ours" for one in chunks)
     assert last["usage"] == usage
@@ -266,8 +267,8 @@ async def test_what_is_no_chunk_ends_a_stream_with_an_error(ready: Adopted, wron
     ready.stack.handler = streaming(chunk("a"), wrong, chunk("b"), DONE)
     first, last = await ready.stream()
     assert first["choices"]
-    assert last["error"]["type"] == "server_error"
-    assert "theirs" not in last["error"]["message"]
+    assert last["error"]["code"] == "engine_failed"
+    assert "fell over" not in last["error"]["message"]
 
 
 async def test_answers_without_end_are_not_kept(
@@ -293,6 +294,81 @@ async def test_only_the_engines_routes_and_model_are_passed_on(ready: Adopted) -
     status, answer = await ready.ask(model="theirs")
     assert (status, answer["error"]["code"]) == (404, "model_not_found")
     assert not ready.stack.asked
+
+
+async def test_what_is_hidden_in_a_comment_is_no_event(ready: Adopted) -> None:
+    hidden = b': a\rdata: {"model": "theirs", "choices": []}\r\r'
+    ready.stack.handler = streaming(hidden, b": b\n\n", chunk("a"), DONE, chunk("after"))
+    events = await ready.stream()
+    assert [one if isinstance(one, str) else one["model"] for one in events] == [
+        "ours", ":", "ours", "ours", "[DONE]"
+    ]  # fmt: skip
+
+
+async def test_small_pieces_of_a_long_event_cost_little(
+    ready: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+
+    class Counted(bytearray):
+        def find(self, sub: Any, start: Any = 0, *_: Any) -> int:
+            nonlocal looked
+            looked += len(self) - start
+            return bytearray.find(self, sub, start)
+
+    monkeypatch.setattr(forwarder, "bytearray", Counted, raising=False)
+    event = chunk("x" * 20_000)
+    ready.stack.handler = streaming(*(event[at : at + 50] for at in range(0, len(event), 50)), DONE)
+    await ready.stream()
+    assert looked < 10 * len(event)
+
+
+async def test_a_typed_address_that_can_be_none_is_told_and_mended(made: Adopted) -> None:
+    await made.want(url="http://vllm..svc:8000")
+    await made.reaches(pb.PHASE_STARTING, "does not answer")
+    await made.want()
+    await made.reaches(pb.PHASE_RUNNING)
+
+
+async def test_a_probe_that_fails_otherwise_is_told_and_not_the_last(
+    made: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Any) -> int:
+        raise RuntimeError("unforeseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stack_client.StackClient, "probe", fails)
+        await made.want()
+        await made.reaches(pb.PHASE_STARTING, "could not be asked")
+    await made.reaches(pb.PHASE_RUNNING)
+
+
+async def test_a_client_that_is_retired_within_a_probe_ends_that_first(
+    stack: FakeStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        began.set()
+        await release.wait()
+        return web.json_response({"data": [{"id": "theirs"}]})
+
+    monkeypatch.setattr(stack, "list_held", slow)
+    spec = pb.ServingStack(url=stack.url, model="theirs")
+    client = stack_client.StackClient(spec)
+    probing = asyncio.create_task(client.probe())
+    await began.wait()
+    await client.retire()
+    release.set()
+    assert await probing == 0
+    assert client.open == 0
+
+
+async def test_bodies_are_bounded_together(ready: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 1000)
+    status, answer = await ready.ask(padding="x" * 2000)
+    assert (status, answer["error"]["code"]) == (503, "engine_overloaded")
+    assert (await ready.ask())[0] == 200
 
 
 async def test_a_stack_that_went_away_is_503_and_then_starting(ready: Adopted) -> None:

@@ -171,6 +171,32 @@ def test_what_openai_does_not_have_is_refused(
     assert refused.value.param == param
 
 
+def test_a_model_that_nobody_used_lately_is_judged_by_its_own_dialect(
+    server: Windlass, stack: Windlass
+) -> None:
+    """The installation's own kind of engine would refuse the field, and so never begin."""
+    with server.http() as http:
+        cluster = http.get("/v1/clusters").json()["data"][0]["id"]
+        body = {"cluster_id": cluster, "url": stack.url, "dialect": "vllm", "key": stack.owner_key}
+        http.put("/v1/stacks/second", json=body).raise_for_status()
+        http.post("/v1/stacks/second/models", json={"id": "cold", "model": THEIRS})
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat(server.openai(max_retries=0), model="cold", extra_body={"min_p": 0.1})
+    # By the stack, which is no vLLM.
+    assert refused.value.param == "min_p"
+    with server.http() as http:
+        engines = http.get("/v1/engines").json()["data"]
+    assert "adopted-vllm" in {one["engine"] for one in engines}
+
+
+def test_a_key_goes_to_no_other_place_by_itself(server: Windlass) -> None:
+    with server.http() as http:
+        cluster = http.get("/v1/clusters").json()["data"][0]["id"]
+        body = {"cluster_id": cluster, "url": "http://127.0.0.1:9"}
+        answer = http.put("/v1/stacks/house", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "key")
+
+
 def test_a_refusal_of_the_stack_is_told_with_our_name(server: Windlass) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         chat(server.openai(max_retries=0), max_tokens=100_000)
@@ -271,9 +297,9 @@ def test_a_stack_that_refuses_its_key_says_so_until_it_has_another(
 
 def test_a_stack_that_was_away_answers_again(server: Windlass, stack: Windlass) -> None:
     client = server.openai(max_retries=0)
-    put(server, stack, url="http://127.0.0.1:9")
+    put(server, stack, url="http://127.0.0.1:9", key=stack.owner_key)
     try:
         wait_until(lambda: "does not answer" in said(server), seconds=30)
     finally:
-        put(server, stack)
+        put(server, stack, key=stack.owner_key)
     assert chat(client.with_options(timeout=60)).choices

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.support.environments.vllm_env import VERSION, vllm_python
 
-from windlass.engine_arguments import EngineArguments
+from windlass.engine_arguments import NO_FORMAT, EngineArguments
+from windlass.modelfiles.formats import known_formats
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
 
@@ -24,6 +25,16 @@ for words in json.load(sys.stdin):
     told = {"version": __version__} | vars(found)
     told["structured_outputs_config"] = found.structured_outputs_config.backend
     print(json.dumps(told, default=str))
+"""
+_PARSERS = """
+import json
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+known = {
+    "tools": ToolParserManager.list_registered(),
+    "reasoning": ReasoningParserManager.list_registered(),
+}
+print(json.dumps(known))
 """
 ALL = EngineArguments(
     context_length=4096,
@@ -64,6 +75,36 @@ def spec(**fields: Any) -> EngineSpec:
     return EngineSpec(
         model_dir=Path("/models/m"), served_name="--a model", endpoint="unix:///run/e/s", **fields
     )
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_every_format_is_one_of_vllms() -> None:
+    table = known_formats()
+    words = {
+        "tools": {one.format for one in table.tools},
+        "reasoning": {one.format for one in table.reasoning},
+    }
+    done = subprocess.run(
+        [str(vllm_python()), "-c", _PARSERS],
+        env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    known = json.loads(done.stdout.splitlines()[-1])
+    assert {name: sorted(words[name] - set(known[name])) for name in words} == {
+        "tools": [], "reasoning": []
+    }  # fmt: skip
+
+
+def test_no_format_is_no_flag() -> None:
+    arguments = EngineArguments(tool_parser=NO_FORMAT, reasoning_parser=NO_FORMAT)
+    words = " ".join(VllmEngine(Path("/python")).command(spec(arguments=arguments)))
+    assert "parser" not in words
+    assert "auto-tool-choice" not in words
 
 
 @pytest.mark.torch

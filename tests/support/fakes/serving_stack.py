@@ -26,12 +26,16 @@ class FakeStack:
     # Its answer to a question for its models, where that is no list.
     list_status: int = 200
     handler: Handler | None = None
+    # Answers for its models in its place.
+    list_held: Callable[[web.Request], Awaitable[web.Response]] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def list(self, request: web.Request) -> web.Response:
         """Answers GET /v1/models."""
+        if self.list_held is not None:
+            return await self.list_held(request)
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "bad key"}}, status=401)
         return web.json_response({"data": self.models}, status=self.list_status)

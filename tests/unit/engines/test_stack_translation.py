@@ -12,6 +12,7 @@ from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.adopted.translation import (
     ModelNames,
     StackAnswer,
+    StackFailed,
     body_for_stack,
     refusal,
 )
@@ -95,14 +96,43 @@ def test_chunks_have_usage_so_far_until_the_stack_has_counted() -> None:
 def test_chunks_of_vllm_keep_their_usage() -> None:
     chunk = CHUNK | {"usage": USAGE}
     assert json.loads(answer("vllm").chunk(encoded(chunk))) == chunk | {"model": NAMES.ours}
-    assert "usage" not in json.loads(answer("vllm").chunk(encoded(CHUNK)))
+
+
+def test_chunks_of_vllm_without_usage_are_estimated_by_answer() -> None:
+    spoken, both = answer("vllm"), []
+    for index in (0, 1, 1):
+        choices = [{"index": index, "delta": {"content": "Hi"}}]
+        both.append(json.loads(spoken.chunk(encoded({"choices": choices})))["usage"])
+    assert [one["completion_tokens"] for one in both] == [1, 1, 2]
+
+
+def test_a_stream_without_numbers_ends_with_the_estimate() -> None:
+    spoken = answer()
+    assert spoken.closing() == b""
+    for _ in range(2):
+        spoken.chunk(encoded(CHUNK))
+    last = json.loads(spoken.closing())
+    assert (last["id"], last["model"], last["choices"]) == ("c", NAMES.ours, [])
+    assert (last["usage"]["completion_tokens"], last["usage"]["estimated"]) == (2, True)
+    spoken.chunk(encoded(CHUNK | {"choices": [], "usage": USAGE}))
+    assert spoken.closing() == b""
+
+
+def test_long_chunks_are_more_than_a_token() -> None:
+    choices = [{"delta": {"content": "x" * 400}}]
+    found = json.loads(answer().chunk(encoded({"choices": choices})))
+    assert 90 < found["usage"]["completion_tokens"] < 120
+
+
+def test_an_error_that_is_null_is_none() -> None:
+    assert json.loads(answer().chunk(encoded(CHUNK | {"error": None})))["choices"]
 
 
 @pytest.mark.parametrize(
     "choices",
     [
         [{"delta": {"reasoning_content": "so"}}],
-        [{"delta": {"tool_calls": [{"index": 0}]}}],
+        [{"delta": {"tool_calls": [0]}}],
         [{"text": "so"}],
         [{"text": "a", "index": 0}],
     ],
@@ -119,10 +149,9 @@ def test_what_writes_nothing_counts_nothing(choices: Any) -> None:
 
 
 def test_an_error_within_a_stream_is_an_error() -> None:
-    with pytest.raises(ApiError) as refused:
-        answer().chunk(encoded({"error": {"message": f"{NAMES.theirs} ran out", "code": 500}}))
-    assert refused.value.status == 500
-    assert NAMES.theirs not in refused.value.message
+    with pytest.raises(StackFailed) as failed:
+        answer().chunk(encoded({"error": {"message": "out of memory", "code": 500}}))
+    assert b"out of memory" in failed.value.said
 
 
 @pytest.mark.parametrize(
@@ -134,6 +163,7 @@ def test_an_error_within_a_stream_is_an_error() -> None:
         (429, {"error": "slow down"}, (429, "slow down", None, None)),
         (404, {"error": {"message": "org/their-model"}}, (503, "lost", None, "stack_lost_model")),
         (503, {"error": "10.0.0.3:8000"}, (503, "not available", None, "stack_unavailable")),
+        (500, {"error": "/srv/x.py"}, (500, "failed", None, "engine_error")),
         (502, None, (503, "not available", None, "stack_unavailable")),
         (418, None, (418, "refused", None, None)),
         (418, [1], (418, "refused", None, None)),
@@ -147,6 +177,14 @@ def test_a_refusal_says_what_is_wrong_with_the_request(
     assert (error.status, error.param, error.code) == (code, param, reason)
     assert words in error.message
     assert "10.0.0.3" not in error.message
+
+
+def test_a_key_that_a_stack_says_again_is_taken_out() -> None:
+    names = ModelNames(ours="ours", theirs="theirs", key="sk-secret")
+    error = refusal(encoded({"error": "bad key sk-secret"}), 400, names)
+    assert error.message == "bad key ***"
+    assert names.log(b"sk-secret") == "***"
+    assert "sk-secret" not in repr(names)
 
 
 def test_the_stacks_name_of_a_model_is_replaced_where_it_is_a_word() -> None:

@@ -98,6 +98,14 @@ def test_a_stack_that_changed_is_told_anew_to_the_same_engine() -> None:
     assert (after.desired, after.generation, after.cluster_id) == (RUNNING, 2, "east")
 
 
+def test_one_that_failed_begins_anew_with_what_changed() -> None:
+    failed = replace(running(), failed_at=NOW - 5, retry_at=NOW + 300, failures=4, error="no")
+    ((_, after),) = planned(
+        "theirs", engines=(failed,), stack=replace(HOUSE, updated_at=NOW)
+    ).updates
+    assert (after.generation, after.failed_at, after.failures, after.error) == (2, 0, 0, "")
+
+
 def test_a_stack_that_moved_has_another_engine() -> None:
     plan = planned("theirs", engines=(running(),), stack=replace(HOUSE, cluster_id="west"))
     ((_, after),) = plan.updates
@@ -157,6 +165,9 @@ def test_an_address_is_kept_without_its_version(given: str, kept: str) -> None:
         "file:///etc",
         "http://",
         "http://a b",
+        "http://vllm..svc:80",
+        "http://.a",
+        f"http://{'a' * 64}.b",
         "http://a:99999",
         "http://a\n",
     ],

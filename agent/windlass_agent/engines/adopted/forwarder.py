@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +14,7 @@ from windlass_agent.engines.adopted.stack import StackClient
 from windlass_agent.engines.adopted.translation import (
     ModelNames,
     StackAnswer,
+    StackFailed,
     body_for_stack,
     refusal,
 )
@@ -23,18 +24,52 @@ GENERATING = ("/v1/chat/completions", "/v1/completions")
 EMBEDDINGS = "/v1/embeddings"
 # Of one event, and of an answer that is not streamed.
 MAX_EVENT_BYTES = 2**20
-MAX_ANSWER_BYTES = 256 * 2**20
+MAX_ANSWER_BYTES = 32 * 2**20
+# Of bodies and answers of all requests, for an agent that has little memory.
+MAX_HELD_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 # For those that leave; drained before.
 _SHUTDOWN_SECONDS = 0.1
 _log = logger("adopted")
 
 
+class HeldBytes:
+    """Bytes that all forwarders of an agent hold, within their bound."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Yields what counts more bytes until the end of the block.
+
+        That raises ApiError where they are too many.
+        """
+        own = 0
+
+        def hold(size: int) -> None:
+            nonlocal own
+            if self._held + size > MAX_HELD_BYTES:
+                raise ApiError(
+                    "Too many large requests go to serving stacks at once; try again.",
+                    status=503,
+                    code="engine_overloaded",
+                )
+            own += size
+            self._held += size
+
+        try:
+            yield hold
+        finally:
+            self._held -= own
+
+
 class Forwarder:
     """Takes requests at a Unix socket, and passes them on to the stack that is `stack` then."""
 
-    def __init__(self, stack: StackClient, model: str, socket: Path):
+    def __init__(self, stack: StackClient, model: str, socket: Path, held: HeldBytes):
         self.stack = stack
+        self._held = held
         self._model = model
         self._socket = socket
         self._open = 0
@@ -74,28 +109,32 @@ class Forwarder:
         self._open += 1
         self._idle.clear()
         try:
-            return await self._answer(request, self.stack)
+            return await self._answer(request)
         finally:
             self._open -= 1
             if not self._open:
                 self._idle.set()
 
-    async def _answer(self, request: web.Request, stack: StackClient) -> web.StreamResponse:
-        names = ModelNames(ours=self._model, theirs=stack.spec.model)
-        body = await request.read()
-        asked = body_for_stack(body, names, dialect=stack.spec.dialect)
-        answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=len(body))
-        try:
-            async with stack.post(request.path, asked, request_id.get()) as response:
-                await _require_good(response, names)
-                if response.content_type != "text/event-stream":
-                    return _json(answer.whole(await _read(response, MAX_ANSWER_BYTES)))
-                return await event_stream(request, _events(response.content, answer))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            _log.warning("stack_unreachable", model=self._model, reason=repr(error))
-            raise ApiError(
-                "The serving stack does not answer.", status=503, code="stack_unavailable"
-            ) from error
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        with self._held.holding() as hold:
+            hold(request.content_length or 0)
+            body = await request.read()
+            # After the body, so that nothing comes between the stack and its use.
+            stack = self.stack
+            names = ModelNames(ours=self._model, theirs=stack.spec.model, key=stack.spec.key)
+            answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=len(body))
+            body = body_for_stack(body, names, dialect=stack.spec.dialect)
+            try:
+                async with stack.post(request.path, body, request_id.get()) as response:
+                    await _require_good(response, names)
+                    if response.content_type != "text/event-stream":
+                        return _json(answer.whole(await _read(response, MAX_ANSWER_BYTES, hold)))
+                    return await event_stream(request, _events(response.content, answer))
+            except (aiohttp.ClientError, TimeoutError) as error:
+                _log.warning("stack_unreachable", model=self._model, reason=repr(error))
+                raise ApiError(
+                    "The serving stack does not answer.", status=503, code="stack_unavailable"
+                ) from error
 
 
 def _json(content: bytes) -> web.Response:
@@ -112,13 +151,22 @@ async def _require_good(response: aiohttp.ClientResponse, names: ModelNames) -> 
         )
     if response.status in (401, 403):
         _log.error("stack_refused_key", model=names.ours, status=response.status)
-    raise refusal(await _read(response, MAX_ERROR_BYTES), response.status, names)
+    content = await _read(response, MAX_ERROR_BYTES)
+    if response.status >= 500:
+        _log.error(
+            "stack_failed", model=names.ours, status=response.status, body=names.log(content)
+        )
+    raise refusal(content, response.status, names)
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(
+    response: aiohttp.ClientResponse, most: int, hold: Callable[[int], None] | None = None
+) -> bytes:
     """The answer; raises ApiError for one that is longer than `most` bytes."""
     parts, size = [], 0
     async for part in response.content.iter_any():
+        if hold is not None:
+            hold(len(part))
         parts.append(part)
         size += len(part)
         if size > most:
@@ -130,33 +178,43 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 async def _events(stream: aiohttp.StreamReader, answer: StackAnswer) -> AsyncIterator[bytes]:
     """Yields server-sent events; raises ApiError for a stream that fails or breaks off."""
-    is_whole = False
     try:
         async for event in _split(stream):
             data = b"\n".join(
                 line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")
             )
             if not data:
-                # A comment, which keeps connections open.
-                yield event + b"\n\n"
+                # A comment, which keeps connections open; what it says is the stack's affair.
+                yield b":\n\n"
             elif data == b"[DONE]":
-                is_whole = True
+                if counted := answer.closing():
+                    yield b"data: " + counted + b"\n\n"
                 yield END
+                return
             else:
                 yield b"data: " + answer.chunk(data) + b"\n\n"
+    except StackFailed as error:
+        _log.error("stack_failed", model=answer.names.ours, body=answer.names.log(error.said))
+        raise ApiError("The serving stack failed.", status=502, code="engine_failed") from error
     except (aiohttp.ClientError, TimeoutError) as error:
         _log.warning("stack_broke_off", model=answer.names.ours, reason=repr(error))
-    if not is_whole:
-        raise ApiError("The serving stack broke off.", status=502, code="engine_failed")
+    raise ApiError("The serving stack broke off.", status=502, code="engine_failed")
 
 
 async def _split(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yields events without the blank line that ends each; raises ApiError for one too long."""
-    rest = b""
+    rest, carried = bytearray(), b""
     async for part in stream.iter_any():
-        rest = (rest + part).replace(b"\r\n", b"\n")
-        *events, rest = rest.split(b"\n\n")
-        for event in events:
+        part = carried + part
+        carried = b"\r" if part.endswith(b"\r") else b""
+        part = part.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        # An end may have begun in the part before.
+        at = max(0, len(rest) - 1)
+        rest += part
+        while (end := rest.find(b"\n\n", at)) >= 0:
+            event = bytes(rest[:end])
+            del rest[: end + 2]
+            at = 0
             if event.strip():
                 yield event
         if len(rest) > MAX_EVENT_BYTES:

@@ -37,7 +37,10 @@ class StackClient:
         connector = aiohttp.TCPConnector(limit=0, ssl=_trust(spec))
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"Authorization": f"Bearer {spec.key}"} if spec.key else {},
+            # What is small on the wire must not be large here.
+            headers={"Accept-Encoding": "identity"}
+            | ({"Authorization": f"Bearer {spec.key}"} if spec.key else {}),
+            auto_decompress=False,
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
             ),
@@ -45,22 +48,30 @@ class StackClient:
         )
 
     @asynccontextmanager
+    async def _using(self) -> AsyncIterator[None]:
+        """Keeps the connections until the end of the block, also once they are retired."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+            if self._retired and not self.open:
+                await self._session.close()
+
+    @asynccontextmanager
     async def post(
         self, path: str, body: bytes, request_id: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Sends a request, and yields the answer; raises aiohttp.ClientError or TimeoutError."""
         headers = {"Content-Type": "application/json", "x-request-id": request_id}
-        self.open += 1
-        try:
-            # Whoever redirects would get the key.
-            async with self._session.post(
+        # Whoever redirects would get the key.
+        async with (
+            self._using(),
+            self._session.post(
                 self._base + path, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                yield response
-        finally:
-            self.open -= 1
-            if self._retired and not self.open:
-                await self._session.close()
+            ) as response,
+        ):
+            yield response
 
     async def probe(self) -> int:
         """Returns the model's context in tokens, 0 if the stack does not say; raises StackProblem.
@@ -69,8 +80,10 @@ class StackClient:
         """
         host = urlsplit(self.spec.url).netloc
         try:
-            status, answer = await self._list()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with self._using():
+                status, answer = await self._list()
+        # An address that cannot be one is a ValueError.
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             said = str(error) or type(error).__name__
             raise StackProblem(f"The serving stack at {host} does not answer: {said}.") from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -83,7 +96,7 @@ class StackClient:
             if model.get("id") == self.spec.model:
                 length = model.get("max_model_len")
                 return length if isinstance(length, int) and 0 < length < 2**31 else 0
-        known = ", ".join(str(model.get("id"))[:64] for model in answer[:_NAMED]) or "none"
+        known = ", ".join(_shown(model.get("id")) for model in answer[:_NAMED]) or "none"
         raise StackProblem(
             f"The serving stack at {host} has no model {self.spec.model!r}; it has {known}"
             f"{', …' if len(answer) > _NAMED else ''}."
@@ -109,6 +122,10 @@ class StackClient:
         """Closes the connections, and so ends every request."""
         self._retired = True
         await self._session.close()
+
+
+def _shown(name: object) -> str:
+    return "".join(one for one in str(name)[:64] if one.isprintable())
 
 
 def _models(content: bytes) -> list[dict[str, Any]] | None:

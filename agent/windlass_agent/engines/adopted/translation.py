@@ -22,8 +22,18 @@ _LAST_USAGE = Raw(b'{"include_usage":true}')
 _NULL = (b"", b"null")
 # Of a stack's reasons, those that are ours too.
 _CODES = {"context_length_exceeded": "context_length_exceeded"}
+# Of a chunk, beside what it says.
+_HEAD = ("id", "object", "created", "model")
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _encode = msgspec.json.encode
+
+
+class StackFailed(Exception):
+    """A stack said within a stream that it failed; `said` is for the operator's log."""
+
+    def __init__(self, said: bytes):
+        super().__init__("the serving stack failed")
+        self.said = said
 
 
 class _Written(Struct):
@@ -38,6 +48,7 @@ class _StackChoice(Struct):
     delta: _Written | None = None
     message: _Written | None = None
     text: Any = None
+    index: int = 0
 
 
 _choices = msgspec.json.Decoder(list[_StackChoice])
@@ -49,9 +60,18 @@ class ModelNames:
 
     ours: str
     theirs: str
+    key: str = field(default="", repr=False)
+
+    def log(self, content: bytes) -> str:
+        """Text of the stack for the operator's log, without its key."""
+        return self._without_key(content[:4000].decode(errors="replace"))
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self.key, "***") if self.key else text
 
     def in_text(self, text: str) -> str:
-        """Text of the stack with the public name."""
+        """Text of the stack with the public name, and without its key."""
+        text = self._without_key(text)
         return re.sub(rf"(?<![\w/.:-]){re.escape(self.theirs)}(?![\w/:-])", self.ours, text)
 
 
@@ -81,54 +101,72 @@ class StackAnswer:
     dialect: str
     body_bytes: int
     """Of the request, which has the prompt."""
-    _tokens: int = field(default=0, init=False)
+    _tokens: dict[int, int] = field(default_factory=dict, init=False)
+    # By each answer's number.
+    _is_counted: bool = field(default=False, init=False)
+    # The stack has told its own numbers.
+    _last: dict[str, Raw] = field(default_factory=dict, init=False)
 
     def whole(self, content: bytes) -> bytes:
         """An answer that is not streamed; raises ApiError where it is no JSON object."""
         fields = _object(content)
         if bytes(fields.get("usage", b"")) in _NULL:
-            self._count(fields.get("choices"), by_bytes=True)
-            fields["usage"] = self._estimate()
+            self._count(fields.get("choices"))
+            fields["usage"] = self._estimate(sum(self._tokens.values()))
         return _encode(self._named(fields))
 
     def chunk(self, data: bytes) -> bytes:
-        """The data of one event, with usage last; raises ApiError for an error of the stack."""
+        """The data of one event, with usage last; raises StackFailed for an error of the stack."""
         fields = _object(data)
-        if "error" in fields:
-            raise refusal(data, 500, self.names)
-        if self.dialect == VLLM:
-            return _encode(self._named(fields))
+        if bytes(fields.get("error", b"")) not in _NULL:
+            raise StackFailed(data)
         usage = fields.pop("usage", Raw(b"null"))
-        self._count(fields.get("choices"))
-        if bytes(usage) in _NULL:
-            usage = self._estimate()
+        number = self._count(fields.get("choices"))
+        if bytes(usage) not in _NULL:
+            self._is_counted = True
+        elif not self._is_counted:
+            # vLLM's numbers in a chunk are of the chunk's own answer.
+            own = self.dialect == VLLM and number is not None
+            tokens = self._tokens[number] if own and number is not None else None
+            usage = self._estimate(sum(self._tokens.values()) if tokens is None else tokens)
+        self._last = {name: fields[name] for name in _HEAD if name in fields}
         return _encode(self._named(fields) | {"usage": usage})
+
+    def closing(self) -> bytes:
+        """The data of a last event with the estimate; empty where the stack has counted."""
+        if self._is_counted or not self._last:
+            return b""
+        estimate = {"choices": Raw(b"[]"), "usage": self._estimate(sum(self._tokens.values()))}
+        return _encode(self._named(self._last) | estimate)
 
     def _named(self, fields: dict[str, Raw]) -> dict[str, Raw]:
         if "model" in fields:
             fields["model"] = Raw(_encode(self.names.ours))
         return fields
 
-    def _count(self, choices: Raw | None, *, by_bytes: bool = False) -> None:
-        """Adds a token for each choice that has text, or those of the text."""
+    def _count(self, choices: Raw | None) -> int | None:
+        """Adds the tokens of what is written, at least one for each answer that has something.
+
+        Returns the number of the first answer.
+        """
         try:
             found = _choices.decode(choices) if choices else []
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
+            return None
         for one in found:
             said = one.delta or one.message
             parts = (said.content, said.reasoning_content, said.tool_calls) if said else (one.text,)
-            written = [part for part in parts if part]
-            if written:
-                size = len(_encode(written)) if by_bytes else BYTES_PER_TOKEN
-                self._tokens += max(1, size // BYTES_PER_TOKEN)
+            written = sum(len(_encode(part)) for part in parts if part)
+            new = max(1, written // BYTES_PER_TOKEN) if written else 0
+            self._tokens[one.index] = self._tokens.get(one.index, 0) + new
+        return found[0].index if found else None
 
-    def _estimate(self) -> Raw:
+    def _estimate(self, completion: int) -> Raw:
         prompt = max(1, self.body_bytes // BYTES_PER_TOKEN)
         usage = {
             "prompt_tokens": prompt,
-            "completion_tokens": self._tokens,
-            "total_tokens": prompt + self._tokens,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
             "estimated": True,
         }
         return Raw(_encode(usage))
@@ -139,8 +177,10 @@ def refusal(content: bytes, status: int, names: ModelNames) -> ApiError:
     if status == 404:
         # It was there when the engine was declared ready.
         return ApiError("The serving stack lost the model.", status=503, code="stack_lost_model")
-    if status in (502, 503, 504):
+    if status >= 500 and status not in (500, 501):
         return ApiError("The serving stack is not available.", status=503, code="stack_unavailable")
+    if status == 500:
+        return ApiError("The serving stack failed.", status=500, code="engine_error")
     try:
         document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -116,7 +116,7 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
             ):
                 deltas = messages.workloads_deltas(change, snapshot=snapshot, paged=request.paged)
                 for delta in deltas:
-                    open_keys(delta, self._stack_keys)
+                    open_keys(delta, self._stack_keys, cluster_id)
                     delta.heartbeat_seconds = records.HEARTBEAT_SECONDS
                     delta.suspend_seconds = suspend_seconds
                     if not delta.more and (snapshot or change.spec_revision != told):

@@ -7,14 +7,17 @@ from windlass.core.keyring import Envelope
 log = telemetry.logger("clusters")
 
 
-def open_keys(delta: pb.WorkloadsDelta, envelope: Envelope) -> None:
-    """Puts each key in the place of its sealed form; one that does not open is left out."""
+def open_keys(delta: pb.WorkloadsDelta, envelope: Envelope, cluster_id: str) -> None:
+    """Puts each key in the place of its sealed form, for the agent of a cluster.
+
+    One that was not sealed for that cluster does not open, and is left out.
+    """
     for workload in delta.workloads:
         if not workload.engine.stack.sealed_key:
             continue
         stack = workload.engine.stack
         try:
-            opened = envelope.open(stack.sealed_key, context=workload.cluster_id)
+            opened = envelope.open(stack.sealed_key, context=cluster_id)
             stack.key = opened.decode()
         except ValueError as error:
             log.error("stack_key_unreadable", workload=workload.id, reason=str(error))

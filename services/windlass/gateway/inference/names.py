@@ -23,6 +23,8 @@ class Named:
     scores: bool
     # Of all projects, which a project's own of the same name hides.
     is_global: bool
+    # A serving stack of others has it: what that takes, only its route says.
+    is_adopted: bool = False
 
 
 class NameCache:
@@ -54,6 +56,7 @@ class NameCache:
             engine_version_id=answer.model.engine_version_id,
             scores=answer.model.model.task == pb.MODEL_TASK_SCORING,
             is_global=not answer.model.model.project_id,
+            is_adopted=answer.model.model.kind == pb.MODEL_KIND_ADOPTED,
         )
         # A change that was heard during the look-up may not be in its answer.
         if self._revision is not None and answer.revision >= self._revision:

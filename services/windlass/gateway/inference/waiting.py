@@ -90,7 +90,8 @@ class ModelFinder:
             judge(self._kind(named, route), runs=True)
             self._routes.touch(project_id, model)
             return Served(named.version_id, named.engine_version_id, route.endpoints)
-        judge(self._kind(named, route), runs=False)
+        if not named.is_adopted or (route is not None and route.engine):
+            judge(self._kind(named, route), runs=False)
         held = "" if is_open else named.engine_version_id
         with self._counted(), self._load.counted(held):
             try:

@@ -117,6 +117,10 @@ def render_model(model: models_pb2.Model) -> Json:
             "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
             "warnings": list(model.warnings),
             "footprint": _footprint(model),
+            "formats": {
+                "tools": model.formats.tools or None,
+                "reasoning": model.formats.reasoning or None,
+            },
         },
     }
 

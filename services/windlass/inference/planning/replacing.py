@@ -83,7 +83,8 @@ def place_beside(state: Round, version: str) -> Slot | None:
     if state.now - state.used_at(version) > AWAITED_SECONDS:
         # Nobody waits for it: it starts anew at the next request.
         return None
-    has_room = any(not state.is_full(one) for one in state.candidates(version))
+    is_adopted = bool(state.names[version].stack)
+    has_room = any(is_adopted or not state.is_full(one) for one in state.candidates(version))
     if not has_room or lack(state, version, yields=False):
         return None
     return version, state.replicas(version)

@@ -26,15 +26,15 @@ def is_over(state: Round, engine: Engine) -> bool:
 
 def revised(state: Round, engine: Engine) -> Engine:
     """The engine as it shall be, with other adapters or begun again."""
+    stack = state.stack(engine.version_id)
+    if stack is not None and stack.updated_at > engine.urls_at:
+        return state.renewed(replace(engine, failures=0, failed_at=0.0, retry_at=0.0, error=""))
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
     wanted = adapters(state, state.wants[engine.version_id], engine.cluster_id)
     if set(wanted) != set(engine.adapters):
         return state.renewed(replace(engine, adapters=wanted))
-    stack = state.stack(engine.version_id)
-    if stack is not None and stack.updated_at > engine.urls_at:
-        return state.renewed(engine)
     stale = state.now - engine.urls_at > state.policy.url_seconds
     if stale and not _is_settled(state, engine):
         return state.renewed(engine)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.engine_arguments import TOLD_FORMATS, UNCHOSEN, EngineArguments, with_formats
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     PATIENCE_SECONDS,
@@ -149,6 +149,8 @@ class Round:
         serving = self._servings.get(engine.version_id)
         kind = self.kind(engine.version_id)
         arguments = serving.arguments if serving else UNCHOSEN
+        if kind == TOLD_FORMATS:
+            arguments = with_formats(arguments, self.names[engine.version_id].formats)
         gpus = self.gpus(engine.version_id) or self._fitting(engine, kind, arguments)
         return replace(engine, engine=kind, arguments=arguments, gpus=gpus)
 

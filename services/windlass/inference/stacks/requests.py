@@ -35,33 +35,40 @@ class StackRequests:
         if not request.cluster_id:
             raise InvalidArgument("cluster_id is required.", param="cluster_id")
         name = rules.check_name(request.name)
+        url = rules.check_url(request.url)
+        if not request.HasField("key"):
+            await self._require_same_place(name, request.cluster_id, url)
+        key = rules.check_key(request.key)
+        sealed = self._envelope.seal(key, context=request.cluster_id) if key else b""
         stored = await self._stacks.put(
             Stack(
                 name=name,
-                cluster_id=request.cluster_id[:128],
-                url=rules.check_url(request.url),
+                cluster_id=request.cluster_id,
+                url=url,
                 dialect=rules.check_dialect(request.dialect),
                 ca=rules.check_ca(request.ca),
-                sealed_key=await self._sealed(name, request),
+                sealed_key=sealed,
                 max_concurrency=request.max_concurrency,
                 context_length=request.context_length,
                 embeddings=request.embeddings,
-            )
+            ),
+            keeps_key=not request.HasField("key"),
         )
         self._wake.touch("inference")
         return _message(stored)
 
-    async def _sealed(self, name: str, request: pb.PutStackRequest) -> bytes:
-        """The key, the former one where none is given, sealed for its cluster alone."""
-        key = rules.check_key(request.key)
-        if not request.HasField("key"):
-            former = await self._stacks.find(name)
-            if former is None or not former.sealed_key:
-                return b""
-            if former.cluster_id == request.cluster_id:
-                return former.sealed_key
-            key = self._envelope.open(former.sealed_key, context=former.cluster_id)
-        return self._envelope.seal(key, context=request.cluster_id) if key else b""
+    async def _require_same_place(self, name: str, cluster_id: str, url: str) -> None:
+        """Raises InvalidArgument where a key that is kept would be told to somebody else."""
+        former = await self._stacks.find(name)
+        if former is None or not former.sealed_key:
+            return
+        place = (former.cluster_id, rules.origin(former.url))
+        if (cluster_id, rules.origin(url)) != place:
+            raise InvalidArgument(
+                f"{name} has a key, which is for {former.url} in its cluster alone; give the key "
+                "for the new place, or an empty one.",
+                param="key",
+            )
 
     async def list(self, request: pb.ListStacksRequest) -> pb.ListStacksResponse:
         """Stacks by name."""

@@ -1,6 +1,7 @@
 """A serving stack that somebody else runs, as an operator describes it; pure."""
 
 import re
+import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -51,6 +52,12 @@ class Stack:
         return KINDS[self.dialect]
 
 
+def origin(url: str) -> tuple[str, str]:
+    """Returns whom a key is told at an address: scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
 def is_adopted(kind: str) -> bool:
     """Returns True for a kind of engine that stands for somebody else's stack."""
     return kind in KINDS.values()
@@ -72,6 +79,8 @@ def check_url(url: str) -> str:
             and bool(parts.hostname)
             and parts.port != 0
             and not (parts.username or parts.password or parts.query or parts.fragment)
+            # Raises UnicodeError, a ValueError, for labels that are empty or too long.
+            and bool((parts.hostname or "").encode("idna"))
             and url.isascii()
             and url.isprintable()
             and " " not in url
@@ -96,11 +105,16 @@ def check_dialect(dialect: str) -> str:
 
 def check_ca(ca: str) -> str:
     """The PEM of what certifies a stack; raises InvalidArgument."""
-    if ca and (len(ca) > STACK_CA_BYTES or "-----BEGIN CERTIFICATE-----" not in ca):
-        raise InvalidArgument(
-            f"ca must be certificates in PEM, at most {STACK_CA_BYTES} characters.", param="ca"
-        )
-    return ca
+    try:
+        if len(ca) <= STACK_CA_BYTES:
+            if ca:
+                ssl.create_default_context(cadata=ca)
+            return ca
+    except (ssl.SSLError, ValueError):
+        pass
+    raise InvalidArgument(
+        f"ca must be certificates in PEM, at most {STACK_CA_BYTES} characters.", param="ca"
+    )
 
 
 def check_key(key: str) -> bytes:

@@ -46,11 +46,12 @@ class StackStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def put(self, stack: Stack) -> Stack:
-        """Stores or replaces a stack; the times are the database's."""
+    async def put(self, stack: Stack, *, keeps_key: bool) -> Stack:
+        """Stores or replaces a stack, perhaps but for its key; the times are the database's."""
         values = {name: getattr(stack, name) for name in _NAMES}
         values |= {"created_at": CLOCK, "updated_at": CLOCK}
-        changed = {name: value for name, value in values.items() if name != "created_at"}
+        kept = {"created_at", "sealed_key"} if keeps_key else {"created_at"}
+        changed = {name: value for name, value in values.items() if name not in kept}
         statement = insert(stacks).values(values)
         statement = statement.on_conflict_do_update(index_elements=["name"], set_=changed)
         async with self._database.begin() as connection:

@@ -1,4 +1,4 @@
-"""Add serving stacks that others run, and their models.
+"""Add serving stacks that others run and their models, and formats of models.
 
 Revision ID: 202611261700
 Revises: 202611260820
@@ -7,6 +7,7 @@ Create Date: 2026-11-26 17:00:00.000000
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "202611261700"
 down_revision = "202611260820"
@@ -30,6 +31,15 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_inference_stacks")),
     )
+    op.add_column(
+        "models_versions",
+        sa.Column(
+            "formats",
+            postgresql.JSONB(astext_type=sa.Text()),
+            server_default="{}",
+            nullable=False,
+        ),
+    )
     for name in ("stack", "upstream"):
         column = sa.Column(name, sa.Text(), server_default="", nullable=False)
         op.add_column("models_versions", column)
@@ -43,6 +53,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_models_versions_stack", table_name="models_versions")
-    for name in ("upstream", "stack"):
+    for name in ("upstream", "stack", "formats"):
         op.drop_column("models_versions", name)
     op.drop_table("inference_stacks")

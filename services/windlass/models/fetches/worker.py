@@ -161,6 +161,7 @@ class FetchWorker:
             task=found.task,
             model_type=found.model_type,
             footprint=found.footprint,
+            formats=found.formats,
             created_at=now_seconds(),
         )
         if not await self._fetches.complete(fetch, token, version):

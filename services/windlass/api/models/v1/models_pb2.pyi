@@ -113,6 +113,7 @@ class Model(google.protobuf.message.Message):
     WARNINGS_FIELD_NUMBER: builtins.int
     FOOTPRINT_FIELD_NUMBER: builtins.int
     ADOPTED_FROM_FIELD_NUMBER: builtins.int
+    FORMATS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -144,6 +145,8 @@ class Model(google.protobuf.message.Message):
     def adopted_from(self) -> Global___AdoptedFrom:
         """Of an adopted model."""
 
+    @property
+    def formats(self) -> Global___ModelFormats: ...
     def __init__(
         self,
         *,
@@ -163,11 +166,32 @@ class Model(google.protobuf.message.Message):
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         footprint: Global___ModelFootprint | None = ...,
         adopted_from: Global___AdoptedFrom | None = ...,
+        formats: Global___ModelFormats | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint", "formats", b"formats"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "formats", b"formats", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
+
+@typing.final
+class ModelFormats(google.protobuf.message.Message):
+    """Formats of what a model writes, by their names in windlass.modelfiles.formats; empty: unknown."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: builtins.int
+    REASONING_FIELD_NUMBER: builtins.int
+    tools: builtins.str
+    reasoning: builtins.str
+    def __init__(
+        self,
+        *,
+        tools: builtins.str = ...,
+        reasoning: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reasoning", b"reasoning", "tools", b"tools"]) -> None: ...
+
+Global___ModelFormats: typing_extensions.TypeAlias = ModelFormats
 
 @typing.final
 class AdoptedFrom(google.protobuf.message.Message):
