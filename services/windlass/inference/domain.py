@@ -21,6 +21,8 @@ IN_USE_SECONDS = 60.0
 EVICTABLE_SECONDS = 15.0
 # Nobody waits longer than this for an engine to start; a later want begins anew.
 AWAITED_SECONDS = 180.0
+# A gateway that holds requests for a model wants it again sooner than this.
+WAITED_SECONDS = 30.0
 # A want waits this long for a cluster before its route says why; longer than an eviction takes.
 PATIENCE_SECONDS = 20.0
 # A project without an engine waits so long before one with several has to yield a busy one.

@@ -11,6 +11,7 @@ from windlass.inference.domain import (
     PATIENCE_SECONDS,
     RUNNING,
     UNKNOWN_SECONDS,
+    WAITED_SECONDS,
     Engine,
     InferencePolicy,
     Rows,
@@ -68,6 +69,12 @@ class Round:
         self._pinned = Counter[str]()
         self._servings = {one.version_id: one for one in rows.servings}
         self._shares = Counter(engine.project_id for engine in self.counted())
+        # Versions of which an engine answers.
+        self._answering = {
+            engine.version_id
+            for engine in self.running.values()
+            if engine.version_id in self.names and self.answers(engine)
+        }
         for want in rows.wants:
             self._sort_out(want)
         for serving in rows.servings:
@@ -85,6 +92,9 @@ class Round:
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
         limit = self.policy.idle_seconds if known else UNKNOWN_SECONDS
+        if want.engine_version_id not in self._answering:
+            # Whoever waits for its start says so every ten seconds.
+            limit = max(limit, WAITED_SECONDS)
         if self.now - want.used_at > limit:
             self.changes.dropped.append(want)
         elif known:
