@@ -51,7 +51,10 @@ async def build(app: App) -> None:
         grace_seconds=settings.auth.outage_grace_seconds,
     )
     routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
-    routes, load = RouteTable(routing), OpenRequests(routing)
+    routes, load = (
+        RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds),
+        OpenRequests(routing),
+    )
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
     spool, engines = UsageSpool(settings.data_dir / "spool" / "usage"), Engines(tunnels)

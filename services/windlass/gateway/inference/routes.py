@@ -64,8 +64,13 @@ class VersionRoute:
 class RouteTable:
     """The routes of all models that are wanted or served."""
 
-    def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
+    def __init__(
+        self, inference: rpc.InferenceInternalServiceAsyncStub, *, idle_seconds: float = 3600.0
+    ):
+        """`idle_seconds` is how long an engine may be unused before it ends."""
         self._inference = inference
+        # Between two words on a model that is in use or waited for.
+        self.touch_seconds = min(TOUCH_SECONDS, max(1.0, idle_seconds / 3))
         self._routes: dict[str, VersionRoute] = {}
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
@@ -82,7 +87,7 @@ class RouteTable:
         """Notes that the model is in use; never waits."""
         key = (project_id, model)
         now = time.monotonic()
-        if now - self._touched.get(key, -TOUCH_SECONDS) < TOUCH_SECONDS:
+        if now - self._touched.get(key, -self.touch_seconds) < self.touch_seconds:
             return
         self._touched[key] = now
         if len(self._touched) > TOUCHED:
@@ -122,7 +127,7 @@ class RouteTable:
 
     async def _touch_open_requests(self) -> None:
         while True:
-            await asyncio.sleep(TOUCH_SECONDS)
+            await asyncio.sleep(self.touch_seconds)
             for key in tuple(self._under_way):
                 self.touch(*key)
 

@@ -13,7 +13,6 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
 from windlass.gateway.inference.routes import (
-    TOUCH_SECONDS,
     EngineEndpoint,
     OpenRequests,
     RouteTable,
@@ -165,7 +164,7 @@ class ModelFinder:
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         while True:
             await self._routes.want(project_id, model)
-            want_again = time.monotonic() + TOUCH_SECONDS
+            want_again = time.monotonic() + self._routes.touch_seconds
             while (left := want_again - time.monotonic()) > 0:
                 route = self._routes.find(version_id)
                 if route is not None and route.endpoints:
