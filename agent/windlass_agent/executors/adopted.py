@@ -1,6 +1,7 @@
 """Engines that are serving stacks of others: nothing is started, what is there is watched."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -74,6 +75,8 @@ class _Run:
         await asyncio.gather(self._task, *self._retiring, return_exceptions=True)
         await self._forwarder.drain(drain_seconds)
         await self._forwarder.close()
+        with contextlib.suppress(OSError):
+            self._socket.parent.rmdir()
 
     async def _live(self) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 _FILE = Path(__file__).with_name("formats.json")
-# What is read of a chat template; those of real models have a tenth.
+# What is read of a chat template.
 TEMPLATE_BYTES = 256 * 1024
 
 

@@ -101,10 +101,10 @@ class StackAnswer:
     dialect: str
     body_bytes: int
     """Of the request, which has the prompt."""
-    _tokens: dict[int, int] = field(default_factory=dict, init=False)
     # By each answer's number.
-    _is_counted: bool = field(default=False, init=False)
+    _tokens: dict[int, int] = field(default_factory=dict, init=False)
     # The stack has told its own numbers.
+    _is_counted: bool = field(default=False, init=False)
     _last: dict[str, Raw] = field(default_factory=dict, init=False)
 
     def whole(self, content: bytes) -> bytes:
@@ -125,10 +125,11 @@ class StackAnswer:
         if bytes(usage) not in _NULL:
             self._is_counted = True
         elif not self._is_counted:
-            # vLLM's numbers in a chunk are of the chunk's own answer.
-            own = self.dialect == VLLM and number is not None
-            tokens = self._tokens[number] if own and number is not None else None
-            usage = self._estimate(sum(self._tokens.values()) if tokens is None else tokens)
+            tokens = sum(self._tokens.values())
+            if self.dialect == VLLM and number is not None:
+                # Its numbers in a chunk are of the chunk's own answer.
+                tokens = self._tokens[number]
+            usage = self._estimate(tokens)
         self._last = {name: fields[name] for name in _HEAD if name in fields}
         return _encode(self._named(fields) | {"usage": usage})
 
