@@ -98,10 +98,12 @@ def test_a_stack_that_changed_is_told_anew_to_the_same_engine() -> None:
     assert (after.desired, after.generation, after.cluster_id) == (RUNNING, 2, "east")
 
 
-@pytest.mark.parametrize(("phase", "stays"), [("STARTING", True), ("RUNNING", False)])
-def test_what_is_waited_for_is_not_idle_however_short_that_is(phase: str, stays: bool) -> None:
+@pytest.mark.parametrize(("phase", "stays"), [(pb.PHASE_STARTING, True), (pb.PHASE_RUNNING, False)])
+def test_what_is_waited_for_is_not_idle_however_short_that_is(
+    phase: pb.Phase.ValueType, stays: bool
+) -> None:
     engine = running("tiny", "builtin")
-    status = pb.WorkloadStatus(phase=f"PHASE_{phase}", generation=1, endpoint="unix:///x")
+    status = pb.WorkloadStatus(phase=phase, generation=1, endpoint="unix:///x")
     rows = Rows(NOW, (engine,), [replace(want("tiny"), used_at=NOW - 8)])
     view = View(NAMES, {engine.id: status}, CLUSTERS)
     plan = Planner(rows, view, InferencePolicy("builtin", 8, 4, 5, 1e9), lambda: "eng-1").plan()
