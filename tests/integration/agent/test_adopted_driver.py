@@ -216,15 +216,16 @@ async def test_who_redirects_gets_no_key(ready: Adopted, stack: FakeStack) -> No
         assert not other.asked
 
 
-async def test_a_client_that_leaves_leaves_the_stack_too(ready: Adopted) -> None:
-    async def endless(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(chunk("a"))
-        await asyncio.Event().wait()
-        return response
+async def _endless(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(chunk("a"))
+    await asyncio.Event().wait()
+    return response
 
-    ready.stack.handler = endless
+
+async def test_a_client_that_leaves_leaves_the_stack_too(ready: Adopted) -> None:
+    ready.stack.handler = _endless
     for streams in (False, True):
         ready.stack.left.clear()
         with pytest.raises(TimeoutError):
@@ -369,6 +370,22 @@ async def test_bodies_are_bounded_together(ready: Adopted, monkeypatch: pytest.M
     status, answer = await ready.ask(padding="x" * 2000)
     assert (status, answer["error"]["code"]) == (503, "engine_overloaded")
     assert (await ready.ask())[0] == 200
+    monkeypatch.setattr(forwarder, "MAX_BODY_BYTES", 500)
+    status, answer = await ready.ask(padding="x" * 600)
+    assert (status, answer["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_a_body_is_not_kept_while_its_answer_comes(
+    ready: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 1000)
+    ready.stack.handler = _endless
+    body = {"model": "ours", "stream": True, "padding": "x" * 800}
+    async with ready.session() as session:
+        for _ in range(3):
+            answer = await session.post(CHAT, json=body)
+            assert answer.status == 200, await answer.text()
+            await answer.content.readuntil(b"\n\n")
 
 
 async def test_a_stack_that_went_away_is_503_and_then_starting(ready: Adopted) -> None:

@@ -41,7 +41,7 @@ class HeldBytes:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[Callable[[int], None]]:
-        """Yields what counts more bytes until the end of the block.
+        """Yields what counts more bytes, or fewer, until the end of the block.
 
         That raises ApiError where they are too many.
         """
@@ -49,7 +49,7 @@ class HeldBytes:
 
         def hold(size: int) -> None:
             nonlocal own
-            if self._held + size > MAX_HELD_BYTES:
+            if size > 0 and self._held + size > MAX_HELD_BYTES:
                 raise ApiError(
                     "Too many large requests go to serving stacks at once; try again.",
                     status=503,
@@ -117,15 +117,18 @@ class Forwarder:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         with self._held.holding() as hold:
-            hold(request.content_length or 0)
-            body = await request.read()
+            body = await _body(request, hold)
             # After the body, so that nothing comes between the stack and its use.
             stack = self.stack
             names = ModelNames(ours=self._model, theirs=stack.spec.model, key=stack.spec.key)
-            answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=len(body))
+            size = len(body)
+            answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=size)
             body = body_for_stack(body, names, dialect=stack.spec.dialect)
             try:
                 async with stack.post(request.path, body, request_id.get()) as response:
+                    # It has been sent; an answer may take long.
+                    body = b""
+                    hold(-size)
                     await _require_good(response, names)
                     if response.content_type != "text/event-stream":
                         return _json(answer.whole(await _read(response, MAX_ANSWER_BYTES, hold)))
@@ -135,6 +138,24 @@ class Forwarder:
                 raise ApiError(
                     "The serving stack does not answer.", status=503, code="stack_unavailable"
                 ) from error
+
+
+async def _body(request: web.Request, hold: Callable[[int], None]) -> bytes:
+    """The body; raises ApiError for one that is too long.
+
+    Not by `Request.read`, which keeps it for as long as the request lives.
+    """
+    body = bytearray()
+    async for part in request.content.iter_any():
+        hold(len(part))
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise ApiError(
+                f"The body has more than {MAX_BODY_BYTES} bytes.",
+                status=413,
+                code="request_too_large",
+            )
+    return bytes(body)
 
 
 def _json(content: bytes) -> web.Response:

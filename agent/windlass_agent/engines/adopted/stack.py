@@ -65,12 +65,12 @@ class StackClient:
         """Sends a request, and yields the answer; raises aiohttp.ClientError or TimeoutError."""
         headers = {"Content-Type": "application/json", "x-request-id": request_id}
         # Whoever redirects would get the key.
-        async with (
-            self._using(),
-            self._session.post(
-                self._base + path, data=body, headers=headers, allow_redirects=False
-            ) as response,
-        ):
+        sending = self._session.post(
+            self._base + path, data=body, headers=headers, allow_redirects=False
+        )
+        # Not kept here for as long as the answer comes.
+        del body
+        async with self._using(), sending as response:
             yield response
 
     async def probe(self) -> int:
