@@ -52,6 +52,17 @@ class EngineArguments(BaseModel):
     max_batched_tokens: Annotated[int, Field(ge=32, le=2**24)] | None = Field(
         None, description="Tokens that one step of the engine reads at most."
     )
+    kv_offload_bytes: Annotated[int, Field(ge=2**20, le=2**44)] | None = Field(
+        None,
+        description="Bytes of the machine's memory for keys and values that the GPUs have no room "
+        "for.",
+    )
+    lookup_tokens: Annotated[int, Field(ge=1, le=16)] | None = Field(
+        None,
+        description="Tokens that are guessed at once from what was said before, and checked in "
+        "one step: faster where answers repeat their prompts. Requests then have no `logit_bias` "
+        "and no `min_p`.",
+    )
     max_adapter_rank: Annotated[int, Field(ge=1, le=512)] | None = Field(
         None, description="Highest rank of the adapters that the engine loads."
     )
@@ -112,6 +123,12 @@ def not_taken(engine: str, arguments: EngineArguments) -> str | None:
     """Returns the first argument that is set and that the engine does not take; None for none."""
     taken = TAKEN.get(engine, frozenset())
     return next((name for name in chosen(arguments) if name not in taken), None)
+
+
+def require_gpus(arguments: pb.EngineArguments, gpus: int) -> None:
+    """Raises ValueError for an argument that means nothing to an engine with so many GPUs."""
+    if arguments.kv_offload_bytes and not gpus:
+        raise ValueError("kv_offload_bytes is for engines with GPUs, and this one has none.")
 
 
 def to_message(arguments: EngineArguments) -> pb.EngineArguments:

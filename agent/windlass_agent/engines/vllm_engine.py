@@ -38,6 +38,7 @@ _FLAGS = {
     "prefix_caching": "enable-prefix-caching",
     "chunked_prefill": "enable-chunked-prefill",
     "max_batched_tokens": "max-num-batched-tokens",
+    "lookup_tokens": "spec-tokens",
     "max_adapter_rank": "max-lora-rank",
     "tool_parser": "tool-call-parser",
     "reasoning_parser": "reasoning-parser",
@@ -136,7 +137,9 @@ class VllmEngine:
             f"--max-loras={spec.max_adapters}",
             # It reads an adapter again that fell out of this cache, and ends if it cannot.
             f"--max-cpu-loras={spec.max_adapters}",
-            *flags_of(arguments, _FLAGS),
+            *flags_of(arguments.model_copy(update={"kv_offload_bytes": None}), _FLAGS),
+            *_offloading(arguments),
+            *(["--spec-method=ngram"] if arguments.lookup_tokens else []),
             # The longest that fits, where the whole of the model does not.
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
@@ -147,6 +150,12 @@ class VllmEngine:
     def control(self, endpoint: str) -> EngineControl:
         """A handle on the one that listens at `endpoint`; call inside an event loop."""
         return HttpControl(self.name, self.capabilities, endpoint)
+
+
+def _offloading(arguments: EngineArguments) -> list[str]:
+    """The flag of memory beside the GPUs', which vLLM counts in GiB."""
+    size = arguments.kv_offload_bytes
+    return [f"--kv-offloading-size={size / 2**30}"] if size else []
 
 
 def _completed(spec: EngineSpec) -> EngineArguments:

@@ -47,6 +47,8 @@ ALL = EngineArguments(
     prefix_caching=False,
     chunked_prefill=True,
     max_batched_tokens=8192,
+    kv_offload_bytes=2**29,
+    lookup_tokens=3,
     max_adapter_rank=20,
     tool_parser="hermes",
     reasoning_parser="qwen3",
@@ -129,6 +131,9 @@ def test_every_argument_means_there_what_it_means_here() -> None:
         "enable_prefix_caching": False,
         "enable_chunked_prefill": True,
         "max_num_batched_tokens": 8192,
+        "kv_offloading_size": 0.5,
+        "spec_method": "ngram",
+        "spec_tokens": 3,
         # The next that vLLM has kernels for.
         "max_lora_rank": 32,
         "max_loras": 3,

@@ -279,6 +279,23 @@ async def test_what_is_downloaded_is_whole_or_not_there(store: Store, folder: Pa
     assert not (folder / "evil").exists()
 
 
+async def test_an_argument_that_the_machine_has_no_room_for_is_refused(
+    folder: Path, store: Store
+) -> None:
+    async with machine(folder) as host:
+        for number, (arguments, said) in enumerate(
+            (
+                (pb.EngineArguments(kv_offload_bytes=2**30), "is for engines with GPUs"),
+                (pb.EngineArguments(kv_cache_bytes=2**44), "16 TiB do not fit into the "),
+            ),
+            start=1,
+        ):
+            await host.driver.apply(workload(store, generation=number, arguments=arguments))
+            failed = await host.reaches(pb.PHASE_FAILED, generation=number)
+            assert failed.reason == "NoRoom"
+            assert said in failed.message
+
+
 async def test_an_engine_that_takes_too_much_memory_says_so(folder: Path, store: Store) -> None:
     group = cgroups.Group("engine-memory")
     bounded = group.make(WorkloadLimits(memory=2**28)) and confinement("preferred").confines

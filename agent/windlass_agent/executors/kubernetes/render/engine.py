@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.engine_arguments import from_message
+from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.engines.pods import engine_in_pod
@@ -70,6 +70,10 @@ class EnginePlan:
         image = settings.engines.image_of(spec.engine)
         gpus = spec.gpus or settings.engines.gpus
         try:
+            require_gpus(spec.arguments, gpus)
+        except ValueError as error:
+            raise Unrenderable("NoRoom", str(error)) from error
+        try:
             # It becomes a part of a path.
             names.label_value("Version", spec.model_version_id)
             return cls(
@@ -109,6 +113,7 @@ class EnginePlan:
             return engines.memory_bytes
         each = 1 if self.gpus else MEMORY_FOR_WEIGHTS
         cache = 0 if self.gpus else spec.arguments.kv_cache_bytes
+        cache += spec.arguments.kv_offload_bytes
         return self.kind.memory_bytes + each * self.weights_bytes + cache
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement
 from windlass.core import telemetry
-from windlass.engine_arguments import from_message
+from windlass.engine_arguments import from_message, require_gpus
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
@@ -174,17 +174,23 @@ class EngineRun:
         allotment = await places.acquire(self.workload.id, asked)
         weights = sum(file.bytes for file in self.workload.engine.model_files)
         needed = self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights
+        needed += self.workload.engine.arguments.kv_offload_bytes
         allotment = replace(allotment, memory_bound=engine_bound(needed, places.size))
         self._require_cache(allotment)
         return allotment
 
     def _require_cache(self, allotment: Allotment) -> None:
         """Raises EngineFailure for a cache that would not fit into the machine's memory."""
-        asked, most = self.workload.engine.arguments.kv_cache_bytes, allotment.limits().memory
-        if asked > most and not allotment.devices:
+        arguments, most = self.workload.engine.arguments, allotment.limits().memory
+        try:
+            require_gpus(arguments, len(allotment.devices))
+        except ValueError as error:
+            raise EngineFailure("NoRoom", str(error)) from error
+        name = "kv_offload_bytes" if allotment.devices else "kv_cache_bytes"
+        if (asked := getattr(arguments, name)) > most:
             raise EngineFailure(
                 "NoRoom",
-                f"kv_cache_bytes of {in_units(asked)} do not fit into the {in_units(most)} of "
+                f"{name} of {in_units(asked)} do not fit into the {in_units(most)} of "
                 "memory that an engine may use on its machine.",
             )
 

@@ -1046,6 +1046,8 @@ class EngineArguments(google.protobuf.message.Message):
     TOOL_PARSER_FIELD_NUMBER: builtins.int
     REASONING_PARSER_FIELD_NUMBER: builtins.int
     EAGER_FIELD_NUMBER: builtins.int
+    KV_OFFLOAD_BYTES_FIELD_NUMBER: builtins.int
+    LOOKUP_TOKENS_FIELD_NUMBER: builtins.int
     context_length: builtins.int
     """Tokens of a prompt and its answer together."""
     max_concurrency: builtins.int
@@ -1065,6 +1067,10 @@ class EngineArguments(google.protobuf.message.Message):
     reasoning_parser: builtins.str
     eager: builtins.bool
     """Leaves out compilation and captured graphs: starts sooner, answers slower."""
+    kv_offload_bytes: builtins.int
+    """Bytes of the machine's memory for what the GPUs have no room for."""
+    lookup_tokens: builtins.int
+    """Tokens that are guessed at once from what was said before."""
     def __init__(
         self,
         *,
@@ -1082,9 +1088,11 @@ class EngineArguments(google.protobuf.message.Message):
         tool_parser: builtins.str | None = ...,
         reasoning_parser: builtins.str | None = ...,
         eager: builtins.bool | None = ...,
+        kv_offload_bytes: builtins.int | None = ...,
+        lookup_tokens: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_chunked_prefill", b"_chunked_prefill"]) -> typing.Literal["chunked_prefill"] | None: ...
     @typing.overload
@@ -1097,6 +1105,10 @@ class EngineArguments(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_kv_cache_bytes", b"_kv_cache_bytes"]) -> typing.Literal["kv_cache_bytes"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_kv_cache_dtype", b"_kv_cache_dtype"]) -> typing.Literal["kv_cache_dtype"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kv_offload_bytes", b"_kv_offload_bytes"]) -> typing.Literal["kv_offload_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_lookup_tokens", b"_lookup_tokens"]) -> typing.Literal["lookup_tokens"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_adapter_rank", b"_max_adapter_rank"]) -> typing.Literal["max_adapter_rank"] | None: ...
     @typing.overload

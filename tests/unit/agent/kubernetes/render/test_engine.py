@@ -131,6 +131,10 @@ def test_memory_is_by_kind_and_weights() -> None:
     )
     assert on_gpu == 4 * GIB + 4 * GIB
     assert on_cpu == 4 * GIB + 4 * 4 * GIB
+    offloading = workload(arguments=pb.EngineArguments(kv_offload_bytes=2 * GIB))
+    container = pod(offloading)["containers"][0]
+    assert int(container["resources"]["limits"]["memory"]) == on_gpu + 2 * GIB
+    assert "--kv-offloading-size=2.0" in container["command"] + container.get("args", [])
 
 
 def test_a_claimed_device_comes_by_a_template_of_its_own() -> None:
@@ -148,6 +152,7 @@ def test_a_claimed_device_comes_by_a_template_of_its_own() -> None:
         (workload("llamacpp"), "NoImage"),
         (workload(queue="a b"), "BadName"),
         (workload(model_version_id="../x"), "BadName"),
+        (workload(gpus=0, arguments=pb.EngineArguments(kv_offload_bytes=GIB)), "NoRoom"),
     ],
 )
 def test_what_cannot_be_rendered_says_why(made: pb.Workload, reason: str) -> None:
