@@ -15,7 +15,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "prompt_cache_options": "Engines keep prefixes while there is room.",
     "metadata": "Belongs to stored completions, and none are stored.",
     "store": "`false` is what happens: no completion is stored. `true` is refused.",
-    "service_tier": "`auto` and `default` are what there is. Others are refused.",
+    "service_tier": "`flex` waits for busy engines after all others; `auto` and `default` do not. "
+    "Others are refused.",
     "modalities": '`["text"]` is what models here answer in. Others are refused.',
     "reasoning_effort": "Models here have one effort; a template may read it from "
     "`chat_template_kwargs`.",
@@ -45,6 +46,7 @@ VLLM_REFUSED: dict[str, str] = {
     for name, why in REFUSED.items()
     if name not in ("structured_outputs", "continue_final_message")
 } | {"prompt_logprobs": "log-probabilities of a prompt are not supported by this model's engine"}
+_TIERS = ("auto", "default", "flex")
 
 # The same of a message.
 MESSAGES_WITHOUT_EFFECT: dict[str, str] = {
@@ -65,8 +67,8 @@ def refusal(request: Struct, refused: Mapping[str, str] = REFUSED) -> tuple[str,
             return name, why
     if getattr(request, "store", None):
         return "store", "completions are not stored"
-    if getattr(request, "service_tier", None) not in (None, "auto", "default"):
-        return "service_tier", "only 'auto' and 'default' are supported"
+    if getattr(request, "service_tier", None) not in (None, *_TIERS):
+        return "service_tier", "only 'auto', 'default' and 'flex' are supported"
     if getattr(request, "modalities", None) not in (None, ["text"]):
         return "modalities", "only ['text'] is supported"
     return None

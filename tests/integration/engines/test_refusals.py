@@ -162,7 +162,7 @@ def test_what_has_no_effect_is_accepted_and_listed(engine: RunningEngine) -> Non
     given: dict[str, Any] = {
         "user": "u", "safety_identifier": "s", "prompt_cache_key": "k", "metadata": {"a": "b"},
         "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "implicit"},
-        "store": False, "service_tier": "auto", "modalities": ["text"],
+        "store": False, "service_tier": "flex", "modalities": ["text"],
         "reasoning_effort": "low", "verbosity": "low",
     }  # fmt: skip
     assert given.keys() == WITHOUT_EFFECT.keys()
@@ -174,7 +174,7 @@ def test_what_has_no_effect_is_accepted_and_listed(engine: RunningEngine) -> Non
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("store", True), ("service_tier", "flex"), ("modalities", ["text", "audio"]),
+    [("store", True), ("service_tier", "priority"), ("modalities", ["text", "audio"]),
      *((name, {"a": 1}) for name in REFUSED if name != "suffix")],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused(engine: RunningEngine, name: str, value: Any) -> None:

@@ -64,8 +64,9 @@ def says(text: str) -> Any:
     return [{"role": "user", "content": text}]
 
 
-def ask(client: openai.AsyncOpenAI, text: str) -> asyncio.Task[Any]:
-    return asyncio.create_task(client.chat.completions.create(model="toy", messages=says(text)))
+def ask(client: openai.AsyncOpenAI, text: str, **more: Any) -> asyncio.Task[Any]:
+    create = client.chat.completions.create
+    return asyncio.create_task(create(model="toy", messages=says(text), **more))
 
 
 async def waiting(number: int) -> None:
@@ -101,6 +102,21 @@ async def test_a_projects_single_request_comes_before_the_queue_of_a_greedy_one(
         assert answer.choices[0].message.content == "one two three"
     assert gate.asked[3:] == ["greedy 2", "greedy 3", "greedy 4"]
     await waiting(0)
+
+
+async def test_who_may_wait_lets_others_go_first(front: Front, gate: Gate) -> None:
+    client = front.openai()
+    tasks = [ask(client, str(number)) for number in range(PLACES)]
+    await until(lambda: len(gate.asked) == PLACES)
+    for number, (text, tier) in enumerate([("later", "flex"), ("now", "default")], start=1):
+        tasks.append(ask(client, text, service_tier=tier))
+        await waiting(number)
+    gate.let(1)
+    await until(lambda: len(gate.asked) == PLACES + 1)
+    assert gate.asked[-1] == "now"
+    gate.let(PLACES + 1)
+    await asyncio.gather(*tasks)
+    assert gate.asked[-1] == "later"
 
 
 async def test_a_stream_hears_that_it_waits_and_is_answered(

@@ -36,6 +36,7 @@ def test_a_body_names_the_model_as_its_stack_does_and_nothing_of_ours() -> None:
         "model": NAMES.ours,
         "cache_salt": "secret",
         "priority": 0,
+        "service_tier": "flex",
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         "seed": 2**53 + 1,

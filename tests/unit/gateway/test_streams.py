@@ -92,6 +92,18 @@ def test_of_two_salts_none_is_the_clients() -> None:
     assert written.count(b"salt") == 1
 
 
+@pytest.mark.parametrize(
+    ("tier", "background", "priority"),
+    [("auto", False, 0), ("flex", True, 10), ("priority", False, 0), (["flex"], False, 0)],
+)
+def test_who_may_wait_comes_after_others(tier: Any, background: bool, priority: int) -> None:
+    body = json.dumps({"model": "m", "service_tier": tier, "priority": -5}).encode()
+    head = read_head(body)
+    assert head.may_wait is background
+    written = for_engine(body, head, usage=False, salt="x", background=head.may_wait)
+    assert json.loads(written)["priority"] == priority
+
+
 def test_a_salt_belongs_to_an_organization_and_all_gateways_know_it() -> None:
     one, other = CacheSalts(b"k" * 32), CacheSalts(b"l" * 32)
     assert one.of("org_a") == CacheSalts(b"k" * 32).of("org_a")

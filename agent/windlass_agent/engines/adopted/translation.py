@@ -16,8 +16,8 @@ from windlass.inference_api.errors import ApiError, bad_value, model_not_found
 VLLM = "vllm"
 # Of text, for what a stack does not count.
 BYTES_PER_TOKEN = 4
-# Written by the gateway; a stack of OpenAI's dialect may refuse what it does not know.
-_OURS = ("cache_salt", "priority")
+# The gateway's affair; a stack of OpenAI's dialect may refuse what it does not know.
+_OURS = ("cache_salt", "priority", "service_tier")
 _LAST_USAGE = Raw(b'{"include_usage":true}')
 _NULL = (b"", b"null")
 # Of a stack's reasons, those that are ours too.

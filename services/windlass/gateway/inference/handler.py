@@ -101,7 +101,12 @@ class EngineRequest(NamedTuple):
     def asker(self, offer: Offer) -> Asker:
         """Returns whose request it is, and for the engines of which version."""
         project_id = self.exchange.caller.require_project()
-        return Asker(offer.served.engine_version_id, project_id, self.exchange.background)
+        return Asker(offer.served.engine_version_id, project_id, self.background)
+
+    @property
+    def background(self) -> bool:
+        """True if others go before it."""
+        return self.exchange.background or self.head.may_wait
 
 
 class InferenceHandler:
@@ -242,7 +247,9 @@ class InferenceHandler:
     def _body(self, ask: EngineRequest, offer: Offer) -> bytes:
         salted = _salted(ask.judge, offer)
         salt = self._salts.of(ask.exchange.caller.organization_id) if salted else ""
-        return for_engine(ask.judge.body, ask.head, usage=ask.usage, salt=salt)
+        return for_engine(
+            ask.judge.body, ask.head, usage=ask.usage, salt=salt, background=ask.background
+        )
 
     def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
         # Engines that keep no prompts apart keep none at all.

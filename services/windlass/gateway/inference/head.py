@@ -16,7 +16,9 @@ BYTES_PER_TOKEN = 4
 _MOST_BYTES = 16_384
 _MOST_MESSAGES = 8
 # Of requests in an engine that serves by priority: lower comes first.
-PRIORITY = 0
+PRIORITY, BACKGROUND_PRIORITY = 0, 10
+# OpenAI's name of a request that may take its time.
+_FLEX = "flex"
 
 
 class Head(msgspec.Struct):
@@ -34,6 +36,7 @@ class Head(msgspec.Struct):
     logit_bias: Any = None
     skip_special_tokens: Any = None
     prompt_cache_key: Any = None
+    service_tier: Any = None
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
 
@@ -62,6 +65,11 @@ class Head(msgspec.Struct):
     @property
     def _asked(self) -> int:
         return _positive(self.max_completion_tokens) or _positive(self.max_tokens)
+
+    @property
+    def may_wait(self) -> bool:
+        """True if the client lets others go before it where engines are busy."""
+        return bool(self.service_tier == _FLEX)
 
     @property
     def wants_usage(self) -> bool:
@@ -140,11 +148,13 @@ def read_head(body: bytes) -> Head:
     return head
 
 
-def for_engine(body: bytes, head: Head, *, usage: bool, salt: str) -> bytes:
+def for_engine(
+    body: bytes, head: Head, *, usage: bool, salt: str, background: bool = False
+) -> bytes:
     """The request as an engine gets it; values that are not ours keep their bytes.
 
     With `usage` it asks for usage in every chunk. With a salt it shares cached prompts with those
-    of the same salt alone.
+    of the same salt alone, and says whether it comes after others.
     """
     if not usage and not salt:
         return body
@@ -158,7 +168,9 @@ def for_engine(body: bytes, head: Head, *, usage: bool, salt: str) -> bytes:
         fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     if salt:
         fields["cache_salt"] = msgspec.Raw(msgspec.json.encode(salt))
-        fields["priority"] = msgspec.Raw(msgspec.json.encode(PRIORITY))
+        fields["priority"] = msgspec.Raw(
+            msgspec.json.encode(BACKGROUND_PRIORITY if background else PRIORITY)
+        )
     return msgspec.json.encode(fields)
 
 
