@@ -17,8 +17,8 @@ log = telemetry.logger("gateway.engines")
 POOLS = 256
 # Open requests by which the engine of a conversation may be ahead of the least busy one.
 BUSIER = 4
-# Spreads the bits of a product over its upper half (Fibonacci hashing).
-_MIXER, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+# Makes of two numbers of 56 bits one that says nothing of which of them is larger.
+_PRIME = 1_000_000_007
 # It has unloaded the model since the last news of it, or has too much to do.
 _TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
 
@@ -153,25 +153,22 @@ class Engines:
     def _best(
         self, endpoints: Sequence[EngineEndpoint], conversation: int
     ) -> tuple[EngineConnectionPool, EngineEndpoint]:
-        if len(endpoints) == 1:
-            return self._pool(endpoints[0].address), endpoints[0]
-        start = random.randrange(len(endpoints))  # noqa: S311
-        best = kept = None
-        least = heaviest = -1
-        # One pass, since it is made for each request and replicas may be many.
-        for endpoint in (*endpoints[start:], *endpoints[:start]):
-            address = endpoint.address
-            pool = self._pools.get(address) or self._pool(address)
-            if best is None or pool.active < least:
-                best, least = (pool, endpoint), pool.active
-            if conversation:
-                # Rendezvous: an engine that comes or goes moves its own conversations alone.
-                weight = (conversation ^ pool.seed) * _MIXER & _MASK
-                if weight > heaviest:
-                    heaviest, kept = weight, (pool, endpoint)
-        if best is None:
+        if not endpoints:
             raise AssertionError("a caller stops when every endpoint was tried")
-        return kept if kept is not None and kept[0].active <= least + BUSIER else best
+        known = self._pools.get
+        pools = [known(one.address) or self._pool(one.address) for one in endpoints]
+        # Whole lists at a time, since this is done for each request and replicas may be many.
+        busy = [pool.active for pool in pools]
+        least = min(busy)
+        if conversation:
+            # Rendezvous: an engine that comes or goes moves its own conversations alone.
+            weights = [(conversation ^ pool.seed) % _PRIME for pool in pools]
+            kept = weights.index(max(weights))
+            if busy[kept] <= least + BUSIER:
+                return pools[kept], endpoints[kept]
+        start = random.randrange(len(busy))  # noqa: S311
+        best = busy.index(least, start) if least in busy[start:] else busy.index(least)
+        return pools[best], endpoints[best]
 
     def _pool(self, address: str) -> EngineConnectionPool:
         found = self._pools.get(address)
