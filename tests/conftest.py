@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import psutil
 import pytest
 import structlog
 from tests.support.environments import postgres
@@ -70,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _folder(item.path) in SECOND_TRY or _file(item.path) in SECOND_TRY:
             item.add_marker(pytest.mark.flaky(reruns=1))
-    if os.environ.get("LONG", "") in ("", "0"):
+    if not _with_long():
         left_out = [item for item in items if any(map(item.get_closest_marker, LONG))]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
@@ -114,8 +115,17 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Five for two processors: a third of a test's time is spent waiting."""
-    return len(os.sched_getaffinity(0)) * 5 // 2
+    """Five for two processors, as a third of a test's time is spent waiting; fewer in less memory.
+
+    Long tests hold several clusters and trainers at once.
+    """
+    gigabytes = psutil.virtual_memory().total // 10**9
+    most = gigabytes // (6 if _with_long() else 4)
+    return max(1, min(len(os.sched_getaffinity(0)) * 5 // 2, most))
+
+
+def _with_long() -> bool:
+    return os.environ.get("LONG", "") not in ("", "0")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -21,12 +21,14 @@ from tests.support.processes.front_door import MODEL, Front, import_model, jsonl
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2 as clusters
 from windlass.api.files.v1 import files_pb2 as files
+from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
 from windlass.api.rbac.v1 import rbac_pb2 as rbac
 from windlass.api.users.v1 import users_pb2 as users
 from windlass.bounds import (
     MAX_NODE_LABELS,
+    STACK_CA_BYTES,
     TITLE_LENGTH,
     USER_ID_LENGTH,
     WEBHOOK_NAME_LENGTH,
@@ -190,6 +192,11 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     assert assigned.status_code == 200, assigned.text
     shelf.copy("clusters_assignments", 200, "true", namespace="namespace || n",
                project_id="project_id || n")  # fmt: skip
+    stack = {"cluster_id": made["/v1/clusters"], "url": "https://stack.example"}
+    described = http.put("/v1/stacks/stack", json=stack)
+    assert described.status_code == 200, described.text
+    shelf.copy("inference_stacks", 200, "true", name="name || n",
+               ca=f"repeat('c', {STACK_CA_BYTES})")  # fmt: skip
     shelf.copy("clusters_clusters", 150, here["/v1/clusters"], id="id || n", name="name || n",
                capacity=f"'\\x{_capacity().hex()}'::bytea", shared="true")  # fmt: skip
 
@@ -244,6 +251,7 @@ LISTS: dict[str, tuple[Any, str, Key]] = {
         "assignments",
         lambda one: f"{one.cluster_id}/{one.project_id}",
     ),
+    "InferenceService/ListStacks": (inference.ListStacksRequest(), "stacks", attrgetter("name")),
     "RbacService/ListAuditEvents": (rbac.ListAuditEventsRequest(), "events", ID),
 }
 LIMITS = {"FilesService/ListFiles": 10_000, "ModelsService/ListModels": 500,

@@ -197,6 +197,12 @@ PLATFORM: dict[str, Message] = {
     "UsersService/CreateOrganization": users.CreateOrganizationRequest(title="Evil"),
     "UsersService/DeleteOrganization": users.DeleteOrganizationRequest(organization_id="x"),
     "UsersService/PutOrganizationQuota": users.PutQuotaRequest(name="jobs", bound=1),
+    "InferenceService/PutStack": inference.PutStackRequest(
+        name="evil", cluster_id="x", url="http://evil.example"
+    ),
+    "InferenceService/ListStacks": inference.ListStacksRequest(),
+    "InferenceService/DeleteStack": inference.DeleteStackRequest(name="x"),
+    "InferenceService/AdoptModel": inference.AdoptModelRequest(stack="x", id="evil"),
     "ClustersService/RegisterCluster": clusters.RegisterClusterRequest(name="evil"),
     "ClustersService/UpdateCluster": clusters.UpdateClusterRequest(cluster_id="x"),
     "ClustersService/RekeyCluster": clusters.RekeyClusterRequest(cluster_id="x"),

@@ -24,10 +24,14 @@ HI: Any = [{"role": "user", "content": "hi"}]
 
 
 @pytest.fixture
-async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
-    async with running_front(
-        database_url, tmp_path / "data", inference={"hold_seconds": 3}
-    ) as front:
+def hold_seconds() -> float:
+    return 3.0
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path, hold_seconds: float) -> AsyncIterator[Front]:
+    inference = {"hold_seconds": hold_seconds}
+    async with running_front(database_url, tmp_path / "data", inference=inference) as front:
         yield front
 
 
@@ -245,6 +249,7 @@ async def test_a_body_that_is_refused_starts_no_engine(front: Front) -> None:
     assert not front.board.wanted
 
 
+@pytest.mark.parametrize("hold_seconds", [60.0])
 async def test_a_stream_hears_that_its_model_loads(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from tests.support.waiting import soon, until
 from windlass.gateway.inference.engines import places
 from windlass.metrics.gateway import WAITING
 
-HOLD_SECONDS = 2.0
 START = int(time.time()) - 86400
 # An engine that answers one at a time gets a second one that is there when the first has ended.
 PLACES = 2
@@ -44,9 +43,18 @@ class Gate:
             self._open.release()
 
 
+# Of tests in which a request waits until its time is up.
+timed = pytest.mark.parametrize("hold_seconds", [2.0])
+
+
 @pytest.fixture
-async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
-    inference = {"hold_seconds": HOLD_SECONDS}
+def hold_seconds() -> float:
+    return 60.0
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path, hold_seconds: float) -> AsyncIterator[Front]:
+    inference = {"hold_seconds": hold_seconds}
     async with running_front(database_url, tmp_path / "data", inference=inference) as front:
         yield front
 
@@ -137,6 +145,7 @@ async def test_a_stream_hears_that_it_waits_and_is_answered(
     await asyncio.gather(*tasks)
 
 
+@timed
 async def test_what_waits_too_long_is_told_when_to_come_again(front: Front, gate: Gate) -> None:
     tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
     await until(lambda: len(gate.asked) == PLACES)
@@ -202,6 +211,7 @@ async def test_streams_that_leave_at_any_moment_keep_no_place(
     await asyncio.gather(*tasks)
 
 
+@timed
 async def test_what_is_refused_in_line_is_no_usage(front: Front, gate: Gate) -> None:
     tasks = [ask(front.openai(), str(number)) for number in range(PLACES)]
     await until(lambda: len(gate.asked) == PLACES)

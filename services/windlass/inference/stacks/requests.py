@@ -4,7 +4,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.core.db.paging import cut, page_size
+from windlass.core.db.paging import cut, fitting, page_size
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition, InvalidArgument
 from windlass.core.keyring import Envelope
@@ -75,7 +75,8 @@ class StackRequests:
         limit = page_size(request.limit)
         found = await self._stacks.list(after=request.after, limit=limit + 1)
         shown, more = cut(found, limit)
-        return pb.ListStacksResponse(stacks=map(_message, shown), has_more=more)
+        page, more = fitting(map(_message, shown), more)
+        return pb.ListStacksResponse(stacks=page, has_more=more)
 
     async def delete(self, request: pb.DeleteStackRequest) -> pb.DeleteStackResponse:
         """Forgets a stack; raises FailedPrecondition while models are adopted from it."""
