@@ -279,21 +279,34 @@ async def test_what_is_downloaded_is_whole_or_not_there(store: Store, folder: Pa
     assert not (folder / "evil").exists()
 
 
+@pytest.mark.parametrize(
+    ("gpus", "arguments", "said"),
+    [
+        (
+            (),
+            pb.EngineArguments(kv_offload_bytes=2**30),
+            "kv_offload_bytes is for engines with GPUs",
+        ),
+        (
+            (),
+            pb.EngineArguments(kv_cache_bytes=2**44),
+            "kv_cache_bytes of 16 TiB do not fit into the ",
+        ),
+        (
+            ("GPU-a",),
+            pb.EngineArguments(kv_offload_bytes=2**44),
+            "kv_offload_bytes of 16 TiB do not fit",
+        ),
+    ],
+)
 async def test_an_argument_that_the_machine_has_no_room_for_is_refused(
-    folder: Path, store: Store
+    folder: Path, store: Store, gpus: tuple[str, ...], arguments: pb.EngineArguments, said: str
 ) -> None:
-    async with machine(folder) as host:
-        for number, (arguments, said) in enumerate(
-            (
-                (pb.EngineArguments(kv_offload_bytes=2**30), "is for engines with GPUs"),
-                (pb.EngineArguments(kv_cache_bytes=2**44), "16 TiB do not fit into the "),
-            ),
-            start=1,
-        ):
-            await host.driver.apply(workload(store, generation=number, arguments=arguments))
-            failed = await host.reaches(pb.PHASE_FAILED, generation=number)
-            assert failed.reason == "NoRoom"
-            assert said in failed.message
+    async with machine(folder, gpus=gpus) as host:
+        await host.driver.apply(workload(store, arguments=arguments))
+        failed = await host.reaches(pb.PHASE_FAILED)
+    assert failed.reason == "NoRoom"
+    assert said in failed.message
 
 
 async def test_an_engine_that_takes_too_much_memory_says_so(folder: Path, store: Store) -> None:
