@@ -31,6 +31,8 @@ ARGUMENTS = {
         eager=True,
         kv_cache_bytes=2**28,
         max_adapter_rank=16,
+        # Several tokens of a step are several in one chunk.
+        lookup_tokens=3,
     ),
 }
 
