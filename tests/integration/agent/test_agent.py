@@ -15,6 +15,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 from tests.support.agents.staged_agent import World, lives, staged_world
+from tests.support.folders import files_below
 from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -188,7 +189,7 @@ async def test_a_runner_speaks_for_its_own_attempt_alone(world: World) -> None:
             # A token is good until its attempt has delivered what it owed.
             code = await until(partial(refusal, world, stranger))
             assert code is grpc.StatusCode.UNAUTHENTICATED
-    private = [path for path in world.data.rglob("*") if path.is_file()]
+    private = files_below(world.data)
     assert all(path.stat().st_mode & 0o077 == 0 for path in private if path.suffix == ".json")
 
 

@@ -9,6 +9,7 @@ import openai
 import pytest
 from tests.integration.engine_kinds.page import used
 from tests.support.factories.tenants import Tenants, make_tenants
+from tests.support.folders import files_with
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
@@ -262,12 +263,7 @@ def test_the_key_is_kept_sealed_and_told_to_nobody(server: Windlass, stack: Wind
     assert "key" not in found
     assert "sealed_key" not in found
     assert chat(server.openai(max_retries=0)).choices
-    leaked = [
-        path
-        for path in server.data.rglob("*")
-        if path.is_file() and stack.owner_key.encode() in path.read_bytes()
-    ]
-    assert not leaked
+    assert not files_with(server.data, stack.owner_key.encode())
 
 
 def test_a_stack_that_refuses_its_key_says_so_until_it_has_another(

@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.integration.how_to.test_training_methods import succeeded, write
 from tests.support.environments import mlflow_server
 from tests.support.environments.mlflow_server import PASSWORD, MlflowServer
+from tests.support.folders import files_with
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
@@ -105,10 +106,5 @@ def _is_drawn(client: Any, job: Any, folder: Path) -> None:
 
 def _is_stored_nowhere(server: Windlass, folder: Path) -> None:
     """The password is in no file of the server: database, objects, logs, working folders."""
-    found = [
-        path
-        for root in (server.data, folder)
-        for path in root.rglob("*")
-        if path.is_file() and PASSWORD.encode() in path.read_bytes()
-    ]
-    assert found == []
+    for root in (server.data, folder):
+        assert files_with(root, PASSWORD.encode()) == []

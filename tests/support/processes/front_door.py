@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import psycopg
 from tests.support.clients.trust import trusted
+from tests.support.folders import files_below
 from tests.support.processes.windlass import Windlass
 
 
@@ -51,7 +52,7 @@ class Front:
         if self.windlass.objects is not None:
             return self.windlass.objects()
         root = self.windlass.data / "objects"
-        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        return {str(path.relative_to(root)) for path in files_below(root)}
 
 
 def chat(*turns: tuple[str, str]) -> dict[str, Any]:
