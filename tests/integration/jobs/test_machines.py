@@ -1,8 +1,9 @@
 """Jobs on plain machines: matched against what each has, and what of it is left."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import grpc
@@ -39,6 +40,14 @@ async def create(tenant: Tenant, **resources: int) -> pb.Job:
     return await tenant.create(extra=json.dumps({"resources": resources}).encode())
 
 
+async def is_refused(call: Callable[[], Awaitable[Any]]) -> bool:
+    try:
+        await call()
+    except grpc.aio.AioRpcError:
+        return True
+    return False
+
+
 async def why(tenant: Tenant, job: pb.Job, words: str) -> pb.Explanation:
     async def there() -> pb.Explanation | None:
         found = await tenant.call("ExplainJob", pb.ExplainJobRequest(job_id=job.id))
@@ -68,16 +77,9 @@ async def test_what_no_machine_has_is_refused_with_the_numbers(
     file = await tenant.put_file()
     extra = json.dumps({"resources": {"memory_bytes": 65 * GIB}}).encode()
     body = document(model="tiny", method="supervised", training_file=file.id, extra=extra)
-
-    async def is_refused() -> bool:
-        try:
-            await tenant.call("CheckJob", pb.CheckJobRequest(document=body))
-        except grpc.aio.AioRpcError:
-            return True
-        return False
-
+    check = partial(tenant.call, "CheckJob", pb.CheckJobRequest(document=body))
     # A job is accepted while nobody has looked at the machines yet.
-    await until(is_refused)
+    await until(partial(is_refused, check))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await create(tenant, memory_bytes=65 * GIB)
     error = from_rpc(caught.value)
@@ -113,12 +115,12 @@ async def test_qlora_goes_where_its_package_is_and_is_refused_where_none_is(
     extra = json.dumps({"config": {"load_in_4bit": True}}).encode()
     asked: dict[str, Any] = {"training_file": file.id, "extra": extra}
     body = document(model="tiny", method="supervised", **asked)
-    for call in (
-        tenant.call("CheckJob", pb.CheckJobRequest(document=body)),
-        tenant.call("CreateJob", pb.CreateJobRequest(document=body)),
-    ):
+    check = partial(tenant.call, "CheckJob", pb.CheckJobRequest(document=body))
+    # A job is accepted while nobody has looked at the machines yet.
+    await until(partial(is_refused, check))
+    for call in (check, partial(tenant.call, "CreateJob", pb.CreateJobRequest(document=body))):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
+            await call()
         error = from_rpc(caught.value)
         assert (error.reason, error.param) == (
             "library_not_installed",
@@ -129,6 +131,7 @@ async def test_qlora_goes_where_its_package_is_and_is_refused_where_none_is(
         )
     equipped = await plane.agent("equipped", libraries=["bitsandbytes"])
     try:
+        await until(partial(is_refused, check), holds=lambda refused: not refused)
         job = await tenant.create(**asked)
         await equipped.wants(job.id)
     finally:
