@@ -51,7 +51,7 @@ def test_no_organization_learns_what_another_has_asked(tenants: Tenants) -> None
     assert cached(ask(stranger)) == 0
 
 
-def test_usage_is_vllms_own_cut_or_not(tenants: Tenants) -> None:
+def test_usage_is_vllms_own_and_of_a_cut_stream_an_estimate(tenants: Tenants) -> None:
     owner = tenants.project_owner
     client = owner.openai()
     counted = ask(client).usage
@@ -69,8 +69,9 @@ def test_usage_is_vllms_own_cut_or_not(tenants: Tenants) -> None:
     stream.close()
     wait_until(lambda: used(tenants.owner, owner)[0] == 3, seconds=20)
     _, read, written = used(tenants.owner, owner)
-    assert read == 3 * counted.prompt_tokens
-    assert 2 * counted.completion_tokens < written < 2 * counted.completion_tokens + 200
+    # The router takes the usage out of vLLM's chunks, but for the last one.
+    assert 2 * counted.prompt_tokens < read < 4 * counted.prompt_tokens
+    assert 2 * counted.completion_tokens < written <= 2 * counted.completion_tokens + 200
 
 
 def test_vllms_own_fields_are_taken_and_what_steers_it_is_not(server: Windlass) -> None:
