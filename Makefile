@@ -13,7 +13,7 @@ PYTEST ?=
 SETUP = PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" tools/setup.sh
 # A run starts a thousand interpreters: without its bytecode each would compile Windlass anew.
 unexport PYTHONDONTWRITEBYTECODE
-RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 5 --dist loadfile --no-loadscope-reorder
+RUN_TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup runtime demo serve test test-fast test-all test-environments e2e-gpu cluster test-cluster check format proto bench docs previous-wheel release clean

@@ -115,13 +115,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Five for two processors, as a third of a test's time is spent waiting; fewer in less memory.
+    """Three for each processor, as half of a test's time is spent waiting; fewer in less memory.
 
     Long tests hold several clusters and trainers at once.
     """
     gigabytes = psutil.virtual_memory().total // 10**9
     most = gigabytes // (6 if _with_long() else 4)
-    return max(1, min(len(os.sched_getaffinity(0)) * 5 // 2, most))
+    return max(1, min(len(os.sched_getaffinity(0)) * 3, most))
 
 
 def _with_long() -> bool:

@@ -196,8 +196,13 @@ async def test_queues_tell_their_use(east: TestCluster, here: Settled) -> None:
     )
     used = {one.resource: one.used for one in here.told.items[key].cluster_queue.quotas}
     assert used["cpu"] == 800
-    local = here.told.items[f"local_queue/{namespace}/{queue}"].local_queue
-    assert (local.cluster_queue, local.pending, local.active) == (shared, 1, True)
+
+    def waits_here() -> bool:
+        local = here.told.items[f"local_queue/{namespace}/{queue}"].local_queue
+        return (local.cluster_queue, local.pending, local.active) == (shared, 1, True)
+
+    # Kueue writes the status of either queue by itself.
+    await here.told.until(waits_here)
 
 
 def _job(east: TestCluster, namespace: str, name: str, queue: str) -> dict[str, Any]:

@@ -78,9 +78,10 @@ def test_tenants_members_and_keys(shell: Shell) -> None:
     secret = shell.data("keys", "create", "ci", "--in", project, "--expires-in", "1h", "-q")
     assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 0
     listed = json.loads(shell.data("keys", "list", "--in", project, "-o", "json"))
-    assert sorted(key["name"] for key in listed) == ["carol", "ci", "nightly"]
+    ids = {key["name"]: key["id"] for key in listed}
+    assert sorted(ids) == ["carol", "ci", "nightly"]
     assert secret not in json.dumps(listed)
-    shell.data("keys", "revoke", listed[0]["id"], "--yes")
+    shell.data("keys", "revoke", ids["ci"], "--yes")
     assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 1
     assert json.loads(shell.data("projects", "archive", project, "--yes", "-o", "json"))["status"]
 
