@@ -84,6 +84,8 @@ class EngineArguments(BaseModel):
 TOLD_FORMATS = "vllm"
 # Of these arguments: no format, whatever the model's template looks like.
 NO_FORMAT = "none"
+# Highest rank of adapters where nothing else is set; vLLM's own default is 16.
+ADAPTER_RANK = 64
 # Every argument is the engine's choice.
 UNCHOSEN = EngineArguments()
 # The arguments that each kind takes.

@@ -6,7 +6,7 @@ The engine measures what is left when it starts; this says beforehand what to ex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments
 from windlass.modelfiles.footprint import Footprint
 
 GIB = 2**30
@@ -17,7 +17,6 @@ WORKSPACE_BYTES = 3 * GIB // 2
 TALK_BYTES = GIB // 2
 # A context shorter than this is of little use: the model does not fit.
 LEAST_CONTEXT = 2048
-ADAPTER_RANK = 64
 MAX_DEVICES = 64
 
 

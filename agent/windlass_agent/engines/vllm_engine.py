@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.core import telemetry
-from windlass.engine_arguments import NO_FORMAT, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
@@ -19,8 +19,6 @@ OLDEST = (0, 32)
 SHUTDOWN_SECONDS = 60
 # Requests beyond these are refused with 503, so that another engine may take them.
 MAX_REQUESTS = 512
-# Of an adapter, where nothing else is said; vLLM's own default is 16.
-ADAPTER_RANK = 64
 # Those that vLLM has kernels for.
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Without GPUs vLLM would take nine tenths of the machine for keys and values.

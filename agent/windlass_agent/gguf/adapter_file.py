@@ -22,7 +22,7 @@ _PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
 # PEFT keeps the base's own weights beside a LoRA of an embedding or a head.
 _COPIED = ".base_layer.weight"
-_REFUSED = {
+REFUSED = {
     "use_dora": "it is a DoRA adapter",
     "modules_to_save": "it has whole layers of its own (modules_to_save)",
     "trainable_token_indices": "it has tokens of its own (trainable_token_indices)",
@@ -34,7 +34,7 @@ _REFUSED = {
 def write(adapter: Path, base: Path, target: Path) -> None:
     """Writes the adapter for the model in `base`; raises Unsupported."""
     peft: dict[str, Any] = json.loads((adapter / "adapter_config.json").read_text())
-    for name, why in _REFUSED.items():
+    for name, why in REFUSED.items():
         if peft.get(name):
             raise Unsupported(why)
     if peft.get("bias", "none") != "none":

@@ -7,6 +7,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.stacks.stack import Stack, is_adopted
+from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.serving_schedules import ScheduleWindow, scheduled
@@ -50,6 +51,17 @@ class Name:
     # The serving stack that has it, and the stack's name of it; empty for models of ours.
     stack: str = ""
     upstream: str = ""
+    # Of an adapter: what it asks of an engine, where that is known, and whether there are complete
+    # weights of it too.
+    adapter: AdapterTraits | None = None
+    is_merged: bool = False
+    # Of an adapter whose merged copy is served: the version of its base; else empty.
+    copied_from: str = ""
+
+    @property
+    def settings_version_id(self) -> str:
+        """The version whose serving says how its engines run."""
+        return self.copied_from or self.engine_version_id
 
     @property
     def is_adapter(self) -> bool:

@@ -42,7 +42,9 @@ async def build(app: App) -> None:
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
-    observed = ObservedState(Names(models, changed), clusters, sessions, changed)
+    observed = ObservedState(
+        Names(models, changed), clusters, sessions, changed, engine=settings.engine
+    )
     policy = InferencePolicy(
         engine=settings.engine,
         max_engines=settings.max_engines,

@@ -7,6 +7,7 @@ from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.rpc.following import Follower
 from windlass.inference.domain import Name
+from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
 
@@ -64,7 +65,15 @@ def _name(servable: pb.ServableModel) -> Name:
         formats=Formats(model.formats.tools, model.formats.reasoning),
         stack=model.adopted_from.stack,
         upstream=model.adopted_from.model,
+        adapter=_traits(servable),
+        is_merged=servable.is_merged,
     )
+
+
+def _traits(servable: pb.ServableModel) -> AdapterTraits | None:
+    if not servable.HasField("adapter"):
+        return None
+    return AdapterTraits(servable.adapter.rank, tuple(servable.adapter.features))
 
 
 def _footprint(model: pb.Model) -> Footprint | None:

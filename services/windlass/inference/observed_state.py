@@ -13,6 +13,7 @@ from windlass.core import telemetry
 from windlass.core.db.paging import whole
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.following import Follower
+from windlass.inference.copies import with_copies
 from windlass.inference.domain import Rows, View
 from windlass.inference.names import Names
 
@@ -31,7 +32,11 @@ class ObservedState:
         clusters: ClustersInternalServiceAsyncStub,
         sessions: SessionsInternalServiceAsyncStub,
         changed: Callable[[], None],
+        *,
+        engine: str,
     ):
+        """`engine` is the installation's kind."""
+        self._engine = engine
         self._names = names
         self._clusters = clusters
         self._sessions = sessions
@@ -57,7 +62,7 @@ class ObservedState:
         if self._statuses is None or self._live is None:
             return None
         return View(
-            names=names,
+            names=with_copies(names, rows.servings, self._engine),
             statuses=self._statuses,
             clusters=self._live,
             assigned=self._assigned,

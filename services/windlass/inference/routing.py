@@ -9,6 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db.paging import STREAM_PAGE_BYTES, stream_pages
 from windlass.core.rpc.following import BEAT_SECONDS
+from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import Engine, Name, Rows, View
 from windlass.inference.stacks.stack import REACHES
 
@@ -21,6 +22,10 @@ _STARTS = {
 # Kueue's, before it admits a pod.
 _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
 _STACK = "waiting for the serving stack"
+_NOT_LOADED = (
+    "Engines of the kind {engine!r} do not load the adapter: {why}. A job with `--export merged` "
+    "makes complete weights beside it, which then answer in its place."
+)
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
@@ -37,11 +42,12 @@ def routes_of(rows: Rows, view: View, default: str) -> dict[str, pb.Route]:
     for version_id in rows.version_ids:
         if (name := view.names.get(version_id)) is None:
             continue
-        kind = kinds.get(name.engine_version_id, default)
+        kind = kinds.get(name.settings_version_id, default)
         if name.stack:
             kind = rows.stacks[name.stack].kind if name.stack in rows.stacks else REACHES
-        route = pb.Route(version_id=version_id, engine=kind)
-        if not (own := engines.get(name.engine_version_id)):
+        engine_version = name.engine_version_id
+        route = pb.Route(version_id=version_id, engine=kind, engine_version_id=engine_version)
+        if not (own := engines.get(engine_version)):
             route.error = errors.get(version_id, "")
             route.waits_for = "waiting for a place for the engine"
         else:
@@ -95,6 +101,8 @@ def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:
             return _FOREIGN, waits_for
         return engine.error if engine.failed_at else "", waits_for
     if name.is_adapter:
+        if why := why_not_loaded(engine, name):
+            return _NOT_LOADED.format(engine=engine.engine, why=why), waits_for
         status = view.status(engine)
         loaded = [one for one in status.adapters if one.version_id == name.version_id]
         if not loaded or loaded[0].error:

@@ -12,6 +12,7 @@ from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStu
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.rpc.auth import current
+from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import Engine, View
 from windlass.inference.loads import LoadStore
 from windlass.inference.observed_state import ObservedState
@@ -165,6 +166,9 @@ def _engine(
     status = view.status(engine)
     away = engine.cluster_id not in view.clusters
     message = "The cluster is not connected." if away else _message(engine, view, now)
+    name = view.names.get(engine.version_id)
+    if not message and name is not None and name.copied_from:
+        message = f"runs the adapter's merged copy: {why_not_loaded(engine, name)}"
     if message and engine.is_adopted and not is_operator:
         # Addresses of the operator's network, and what else a stack has.
         message = start_of(engine, view)

@@ -282,7 +282,8 @@ def _kept(servings: Sequence[Serving]) -> int:
 
 def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
     name = view.names.get(serving.version_id)
-    engines = [one for one in rows.running if one.version_id == serving.engine_version_id]
+    version = name.engine_version_id if name else serving.engine_version_id
+    engines = [one for one in rows.running if one.version_id == version]
     hindrances = [hindrance(name, one, view) for one in engines] if name else []
     ready = hindrances.count(None)
     message = ""

@@ -237,7 +237,8 @@ class InferenceStore:
     async def users_of(self, version_id: str) -> Sequence[str]:
         """Engines that run this version and were wanted within the last minute."""
         recent = sa.exists().where(
-            wants.c.engine_version_id == engines.c.version_id,
+            # Of an adapter's merged copy, the want of the adapter.
+            engines.c.version_id.in_([wants.c.engine_version_id, wants.c.version_id]),
             wants.c.used_at > CLOCK - IN_USE_SECONDS,
         )
         query = sa.select(engines.c.id).where(

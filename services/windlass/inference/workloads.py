@@ -60,13 +60,13 @@ class Workloads:
         if engine.is_adopted:
             workload.engine.CopyFrom(_adopted(engine, view, stacks))
             return workload
-        base = await self._resolve(engine.project_id, engine.model)
+        complete = _complete(await self._resolve(engine.project_id, engine.model), engine)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(
                 engine=engine.engine,
                 model=engine.model,
-                model_version_id=engine.version_id,
-                model_files=self._files(base),
+                model_version_id=complete.model.version_id,
+                model_files=self._files(complete),
                 adapters=[
                     clusters_pb2.AdapterSpec(
                         id=name.model,
@@ -86,7 +86,9 @@ class Workloads:
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
         return await self._models.ResolveModel(request)
 
-    def _files(self, resolved: models_pb2.ResolvedModel) -> Iterable[models_pb2.FileUrl]:
+    def _files(
+        self, resolved: models_pb2.ResolvedModel | models_pb2.ResolvedBase
+    ) -> Iterable[models_pb2.FileUrl]:
         for file in resolved.manifest.files:
             key = resolved.object_prefix + file.path
             yield models_pb2.FileUrl(
@@ -95,6 +97,17 @@ class Workloads:
                 bytes=file.bytes,
                 sha256=file.sha256,
             )
+
+
+def _complete(
+    resolved: models_pb2.ResolvedModel, engine: Engine
+) -> models_pb2.ResolvedModel | models_pb2.ResolvedBase:
+    """The complete weights that an engine runs; raises NotFound for a copy that is gone."""
+    if not resolved.HasField("base"):
+        return resolved
+    if not resolved.HasField("merged"):
+        raise NotFound(f"{engine.model} has no merged copy any more.", reason="model_not_found")
+    return resolved.merged
 
 
 def _adopted(

@@ -10,6 +10,12 @@ from windlass.core.errors import FailedPrecondition
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
 from windlass.modelfiles import CHAT_TEMPLATE, PREFIX_BYTES, check_header, header_bytes
+from windlass.modelfiles.adapter_traits import (
+    ADAPTER_CONFIG,
+    CONFIG_BYTES,
+    AdapterTraits,
+    adapter_traits,
+)
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import (
     TEMPLATE_BYTES,
@@ -97,6 +103,20 @@ class Artifacts:
             with refused():
                 await self._check_weights(prefix + file.path, file)
         return replace(found, formats=formats_of(found.model_type, template))
+
+    async def adapter_traits(self, prefix: str, manifest: Manifest) -> AdapterTraits | None:
+        """Returns what an adapter's configuration asks of an engine; None where it cannot be read.
+
+        A trainer wrote it, so that anything may be in it.
+        """
+        sizes = {file.path: file.size for file in manifest.files}
+        if not 0 < sizes.get(ADAPTER_CONFIG, 0) <= CONFIG_BYTES:
+            return None
+        try:
+            content = await self._read(prefix + ADAPTER_CONFIG, end=CONFIG_BYTES)
+        except ObjectNotFound:
+            return None
+        return adapter_traits(content)
 
     async def _template(self, prefix: str, manifest: Manifest) -> str:
         """The chat template that is a file of its own; empty for none, or one too long."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.modelfiles import ID_RULE, is_model_id
+from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
@@ -68,6 +69,12 @@ class Version:
     # Of an adopted one: the serving stack, and the stack's name of the model.
     stack: str = ""
     upstream: str = ""
+    # Of an adapter; None where its configuration cannot be read.
+    adapter: AdapterTraits | None = None
+    # Of an adapter: the version of the complete weights that its job has merged, while there is
+    # one; and of that version: the source of the adapter.
+    merged_version_id: str = ""
+    merged_of: str = ""
     source: str | None = None
     created_at: int = 0
     state: VersionState = VersionState.READY

@@ -14,7 +14,8 @@ from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.core.rpc.auth import Principal
 from windlass.models.domain import Import, Version, VersionState
 from windlass.models.manifest import Manifest
-from windlass.models.store import next_revision, overlapping, point, to_version, values_of
+from windlass.models.revisions import next_revision
+from windlass.models.store import overlapping, point, to_version, values_of
 from windlass.models.tables import imports, versions
 
 SWEEP_LEASE_SECONDS = 60.0

@@ -12,6 +12,7 @@ from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.ids import new_name
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
 from windlass.models import messages
+from windlass.models.artifacts import Artifacts
 from windlass.models.domain import (
     Kind,
     Version,
@@ -37,9 +38,16 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
     """ModelsInternalService."""
 
     def __init__(
-        self, models: ModelStore, listing: ModelList, grants: GrantStore, uses: Uses, wake: Wake
+        self,
+        models: ModelStore,
+        artifacts: Artifacts,
+        listing: ModelList,
+        grants: GrantStore,
+        uses: Uses,
+        wake: Wake,
     ):
         self._models = models
+        self._artifacts = artifacts
         self._listing = listing
         self._grants = grants
         self._uses = uses
@@ -55,13 +63,10 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         )
         if version.kind is Kind.ADAPTER:
             base = await self._models.version(version.base_version_id)
-            resolved.base.CopyFrom(
-                pb.ResolvedBase(
-                    model=messages.model(base),
-                    object_prefix=base.object_prefix,
-                    manifest=messages.manifest(base.manifest),
-                )
-            )
+            resolved.base.CopyFrom(messages.resolved_base(base))
+        if version.merged_version_id:
+            merged = await self._models.version(version.merged_version_id)
+            resolved.merged.CopyFrom(messages.resolved_base(merged))
         return resolved
 
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Any) -> pb.Model:
@@ -71,6 +76,8 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             raise InvalidArgument("A job's result must name the job's own source and project.")
         if kind is Kind.ADAPTER and not request.base_version_id:
             raise InvalidArgument("An adapter must name its base model.", param="base_version_id")
+        manifest = messages.manifest_of(request.manifest)
+        prefix = artifact_prefix(request.object_prefix)
         version = await self._models.register(
             Version(
                 id=new_name("mv-"),
@@ -78,8 +85,10 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                 project_id=request.project_id,
                 name=tuned_name(request.id),
                 kind=kind,
-                manifest=messages.manifest_of(request.manifest),
-                object_prefix=artifact_prefix(request.object_prefix),
+                manifest=manifest,
+                object_prefix=prefix,
+                adapter=await self._artifacts.adapter_traits(prefix, manifest),
+                merged_of=request.merged_of,
                 base_version_id=request.base_version_id,
                 job_id=request.job_id,
                 is_checkpoint=request.is_checkpoint,

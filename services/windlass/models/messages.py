@@ -5,6 +5,7 @@ from dataclasses import asdict
 from windlass import modelfiles
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
+from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.models.domain import Kind, ModelGrant, ModelTask, NameChange, Version
 from windlass.models.manifest import Manifest, ManifestFile
 
@@ -74,9 +75,27 @@ def model(version: Version) -> pb.Model:
     )
 
 
+def resolved_base(version: Version) -> pb.ResolvedBase:
+    """A version with its files."""
+    return pb.ResolvedBase(
+        model=model(version),
+        object_prefix=version.object_prefix,
+        manifest=manifest(version.manifest),
+    )
+
+
 def servable(version: Version) -> pb.ServableModel:
-    """A name, and the version of the engine that it needs."""
-    return pb.ServableModel(model=model(version), engine_version_id=version.engine_version_id)
+    """A name, the version of the engine that it needs, and what it asks of that."""
+    return pb.ServableModel(
+        model=model(version),
+        engine_version_id=version.engine_version_id,
+        adapter=None if version.adapter is None else _traits(version.adapter),
+        is_merged=bool(version.merged_version_id),
+    )
+
+
+def _traits(traits: AdapterTraits) -> pb.AdapterTraits:
+    return pb.AdapterTraits(rank=traits.rank, features=traits.features)
 
 
 def change(value: NameChange) -> pb.ModelChange:

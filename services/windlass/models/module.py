@@ -44,7 +44,7 @@ async def build(app: App) -> None:
         models, listing, imports, artifacts, uses, granting, fetching, app.wake
     )
     app.serve(servicer, rpc.add_ModelsServiceServicer_to_server)
-    internal = ModelsInternalServicer(models, listing, grants, uses, app.wake)
+    internal = ModelsInternalServicer(models, artifacts, listing, grants, uses, app.wake)
     app.serve(internal, rpc.add_ModelsInternalServiceServicer_to_server)
     if endpoint:
         http = session()

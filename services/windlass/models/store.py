@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,10 +14,13 @@ from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
+from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
+from windlass.models.merged_copies import forget_copy, note_copy, tell_adapter
+from windlass.models.revisions import next_revision
 from windlass.models.tables import models, stream, versions
 
 # Those that a refusal counts.
@@ -36,6 +39,7 @@ def to_version(row: Any) -> Version:
             "manifest": Manifest.from_json(row.manifest),
             "footprint": row.footprint and Footprint(**row.footprint),
             "formats": Formats(**row.formats),
+            "adapter": row.adapter and convert(row.adapter, AdapterTraits),
         }
     )
 
@@ -47,21 +51,10 @@ def values_of(version: Version) -> dict[str, Any]:
         "manifest": manifest.to_json(),
         "footprint": version.footprint and asdict(version.footprint),
         "formats": to_builtins(version.formats),
+        "adapter": version.adapter and to_builtins(version.adapter),
         "digest": manifest.digest,
         "bytes": manifest.size,
     }
-
-
-async def next_revision(connection: AsyncConnection) -> int:
-    """The next revision; holds the stream's lock until the transaction ends.
-
-    Take it before any other lock.
-    """
-    statement = insert(stream).values(name="models", revision=1)
-    statement = statement.on_conflict_do_update(
-        index_elements=["name"], set_={"revision": stream.c.revision + 1}
-    )
-    return int((await connection.execute(statement.returning(stream.c.revision))).scalar_one())
 
 
 async def point(connection: AsyncConnection, version: Version, revision: int) -> None:
@@ -179,6 +172,8 @@ class ModelStore:
                 await _require_artifacts(connection, version.object_prefix)
                 await connection.execute(versions.insert().values(values_of(version)))
                 await point(connection, version, revision)
+                await tell_adapter(connection, version)
+                await note_copy(connection, version)
                 # Never refused: what a job has made is not lost to a quota.
                 scope = (version.organization_id, version.project_id)
                 await count_stored(connection, *scope, version.manifest.size)
@@ -245,6 +240,7 @@ class ModelStore:
                 .where(versions.c.id == version.id, versions.c.state == VersionState.READY)
                 .values(state=VersionState.DELETING)
             )
+            await forget_copy(connection, version.id)
 
     async def revision(self) -> int:
         """The revision of the last change."""

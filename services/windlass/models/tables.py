@@ -30,12 +30,23 @@ versions = sa.Table(
     sa.Column("formats", JSONB, nullable=False, server_default="{}"),
     sa.Column("stack", sa.Text, nullable=False, server_default=""),
     sa.Column("upstream", sa.Text, nullable=False, server_default=""),
+    sa.Column("adapter", JSONB(none_as_null=True)),
+    sa.Column("merged_version_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("merged_of", sa.Text, nullable=False, server_default=""),
     sa.Column("source", sa.Text, unique=True),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     *lease_columns(),
     sa.Index(None, "base_version_id", postgresql_where=sa.text("base_version_id <> ''")),
     sa.Index("ix_models_versions_stack", "stack", postgresql_where=sa.text("stack <> ''")),
+    sa.Index(
+        "ix_models_versions_merged_of", "merged_of", postgresql_where=sa.text("merged_of <> ''")
+    ),
+    sa.Index(
+        "ix_models_versions_merged",
+        "merged_version_id",
+        postgresql_where=sa.text("merged_version_id <> ''"),
+    ),
     # Byte order, so that a prefix search may use it under any locale.
     sa.Index(
         "ix_models_versions_prefix",

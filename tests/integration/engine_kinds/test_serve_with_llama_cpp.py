@@ -20,6 +20,7 @@ from tests.integration.engine_kinds.page import (
 )
 from tests.support.environments.llama_server import llama_server
 from tests.support.factories.tenants import Tenants, make_tenants, new_key
+from tests.support.processes.shell import Shell
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import wait_until
 from transformers import AutoTokenizer
@@ -164,3 +165,21 @@ def test_what_a_job_made_answers_while_a_stream_goes_on(
     *_, last = stream
     assert last.choices[0].finish_reason == "length"
     assert [one.pid for one in engines(server, "engines.llamacpp")] == [engine.pid]
+
+
+def test_an_adapter_that_it_does_not_load_answers_as_its_merged_copy(
+    server: Windlass, engine: psutil.Process, tmp_path: Path
+) -> None:
+    client = server.openai(max_retries=0)
+    tuned = fine_tuned(client, tmp_path, config={"use_dora": True}, export=["merged"])
+    answer = ask(client, model=tuned)
+    assert answer.model == tuned
+    own = Shell(server, tmp_path).data("engines", "list")
+    assert "runs the adapter's merged copy: it is a DoRA adapter" in own
+    assert len(engines(server, "engines.llamacpp")) == 2
+    # The base's engine was not troubled with it.
+    assert engine.is_running()
+    client.models.delete(f"{tuned}:merged")
+    wait_until(lambda: len(engines(server, "engines.llamacpp")) == 1, seconds=60)
+    with pytest.raises(openai.InternalServerError, match=r"DoRA adapter.*--export merged"):
+        ask(client, model=tuned)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from tests.support.environments.vllm_env import VERSION, vllm_python
+from tests.unit.modelfiles.test_adapter_traits import HELD
 
 from windlass.engine_arguments import NO_FORMAT, EngineArguments
+from windlass.modelfiles.adapter_traits import adapter_traits, refusal
 from windlass.modelfiles.formats import known_formats
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
@@ -36,6 +38,17 @@ known = {
 }
 print(json.dumps(known))
 """
+_LEGAL = """
+import json, sys
+from vllm.config.lora import LoRAConfig
+from vllm.lora.peft_helper import PEFTHelper
+for config in json.load(sys.stdin):
+    try:
+        PEFTHelper.from_dict(config).validate_legal(LoRAConfig(max_lora_rank=64))
+        print("loaded")
+    except ValueError as error:
+        print(error)
+"""
 ALL = EngineArguments(
     context_length=4096,
     max_concurrency=16,
@@ -59,10 +72,15 @@ ALL = EngineArguments(
 def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
     """What vLLM understands of the commands that start it."""
     engine = VllmEngine(vllm_python())
-    commands = [engine.command(spec)[3:] for spec in specs]
+    lines = said(_PARSE, [engine.command(spec)[3:] for spec in specs])
+    return [json.loads(line) for line in lines[-len(specs) :]]
+
+
+def said(program: str, asked: Any = None) -> list[str]:
+    """The lines that a program prints with vLLM's Python."""
     done = subprocess.run(
-        [str(engine.python), "-c", _PARSE],
-        input=json.dumps(commands),
+        [str(vllm_python()), "-c", program],
+        input=json.dumps(asked),
         env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -70,7 +88,7 @@ def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()[-len(specs) :]]
+    return done.stdout.splitlines()
 
 
 def spec(**fields: Any) -> EngineSpec:
@@ -87,19 +105,24 @@ def test_every_format_is_one_of_vllms() -> None:
         "tools": {one.format for one in table.tools},
         "reasoning": {one.format for one in table.reasoning},
     }
-    done = subprocess.run(
-        [str(vllm_python()), "-c", _PARSERS],
-        env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    known = json.loads(done.stdout.splitlines()[-1])
+    known = json.loads(said(_PARSERS)[-1])
     assert {name: sorted(words[name] - set(known[name])) for name in words} == {
         "tools": [], "reasoning": []
     }  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_vllm_loads_the_adapters_that_it_is_said_to_load() -> None:
+    plain = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    # What vLLM does not look at here, it finds as weights that it does not know.
+    features = {name: value for name, value in HELD.items() if name != "trainable_token_indices"}
+    configs = [plain, plain | {"r": 65}, *(plain | {name: features[name]} for name in features)]
+    answers = said(_LEGAL, configs)[-len(configs) :]
+    for config, answer in zip(configs, answers, strict=True):
+        traits = adapter_traits(json.dumps(config).encode())
+        assert traits is not None
+        assert bool(refusal("vllm", traits, 64)) == (answer != "loaded"), answer
 
 
 def test_no_format_is_no_flag() -> None:

@@ -17,7 +17,8 @@ from tests.support.waiting import until
 from windlass.api.inference.v1 import inference_pb2
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import from_rpc
-from windlass.models.store import ModelStore, next_revision, point, values_of
+from windlass.models.revisions import next_revision
+from windlass.models.store import ModelStore, point, values_of
 from windlass.models.tables import imports, versions
 
 CONFIG = json.dumps({"model_type": "llama"}).encode()

@@ -59,6 +59,8 @@ class VersionRoute:
     waits_for: str
     # The kind of engine that answers, or would; empty if the inference service does not say.
     engine: str
+    # The version of the engines that answer; likewise.
+    engine_version_id: str
 
 
 class RouteTable:
@@ -143,7 +145,11 @@ class RouteTable:
             self._routes.pop(version_id, None)
         for route in delta.routes:
             self._routes[route.version_id] = VersionRoute(
-                tuple(_endpoints(route.endpoints)), route.error, route.waits_for, route.engine
+                tuple(_endpoints(route.endpoints)),
+                route.error,
+                route.waits_for,
+                route.engine,
+                route.engine_version_id,
             )
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

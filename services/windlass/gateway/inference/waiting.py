@@ -88,10 +88,10 @@ class ModelFinder:
         if route is not None and route.endpoints:
             judge(self._kind(named, route), runs=True)
             self._routes.touch(project_id, model)
-            return Served(named.version_id, named.engine_version_id, route.endpoints)
+            return _served(named, route)
         if not named.is_adopted or (route is not None and route.engine):
             judge(self._kind(named, route), runs=False)
-        held = "" if is_open else named.engine_version_id
+        held = "" if is_open else _served(named, route).engine_version_id
         with self._counted(), self._load.counted(held):
             try:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
@@ -100,7 +100,7 @@ class ModelFinder:
                 raise _not_ready(self._still_loading(caller, model)) from None
         # It may have become another kind meanwhile.
         judge(self._kind(named, route), runs=True)
-        return Served(named.version_id, named.engine_version_id, route.endpoints)
+        return _served(named, route)
 
     def _kind(self, named: Named, route: VersionRoute | None) -> str:
         """The kind of engine that answers for a version, or would."""
@@ -205,6 +205,14 @@ def _unknown(model: str, message: str = "") -> HttpError:
     name = model[:MODEL_NAME_LENGTH]
     message = message or f"The model {name!r} does not exist or you do not have access to it."
     return HttpError(404, message, code="model_not_found", param="model")
+
+
+def _served(named: Named, route: VersionRoute | None) -> Served:
+    """Returns the engines of a route; a name alone says which ones its version usually has."""
+    if route is None:
+        return Served(named.version_id, named.engine_version_id, ())
+    version = route.engine_version_id or named.engine_version_id
+    return Served(named.version_id, version, route.endpoints)
 
 
 def _wrong_task(model: str, *, scores: bool) -> HttpError:

@@ -1,6 +1,7 @@
 """A round of planning, in its order; and the places that new engines get."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -130,12 +131,13 @@ class Planner:
             desired=RUNNING,
             generation=1,
             put_generation=0,
-            adapters=adapters(state, state.wants[version], cluster.id),
+            adapters=(),
             created_at=state.now,
             urls_at=state.now,
             replica=replica,
         )
-        state.add(state.configured(engine))
+        engine = state.configured(engine)
+        state.add(replace(engine, adapters=adapters(state, engine)))
 
     def _order(
         self, version: str, cluster: clusters_pb2.Cluster

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
-from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine, WantedVersion
+from windlass.inference.copies import why_not_loaded
+from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine
 from windlass.inference.planning import elsewhere, replacing
 from windlass.inference.planning.round import Round
 from windlass.workload_phases import TERMINAL_PHASES
@@ -32,7 +33,7 @@ def revised(state: Round, engine: Engine) -> Engine:
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
-    wanted = adapters(state, state.wants[engine.version_id], engine.cluster_id)
+    wanted = adapters(state, engine)
     if set(wanted) != set(engine.adapters):
         return state.renewed(replace(engine, adapters=wanted))
     stale = state.now - engine.urls_at > state.policy.url_seconds
@@ -41,14 +42,15 @@ def revised(state: Round, engine: Engine) -> Engine:
     return engine
 
 
-def adapters(state: Round, wants: list[WantedVersion], cluster_id: str) -> tuple[str, ...]:
-    """The adapters that an engine in a cluster should load, the most needed first."""
+def adapters(state: Round, engine: Engine) -> tuple[str, ...]:
+    """The adapters that an engine should load, the most needed first."""
     found = [
         want
-        for want in wants
+        for want in state.wants[engine.version_id]
         if want.version_id != want.engine_version_id
         and want.version_id in state.names
-        and _may_have(state, cluster_id, want.version_id)
+        and _may_have(state, engine.cluster_id, want.version_id)
+        and not why_not_loaded(engine, state.names[want.version_id])
     ]
     # What requests ask for comes before what is only kept.
     found.sort(key=lambda one: (one.serving is not None, -one.used_at, one.version_id))

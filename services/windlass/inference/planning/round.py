@@ -89,6 +89,9 @@ class Round:
         waits.observe(self.now, self.running.values(), view)
 
     def _sort_out(self, want: WantedVersion) -> None:
+        if want.version_id in self.names:
+            engine = self.names[want.version_id].engine_version_id
+            want = replace(want, engine_version_id=engine)
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
         limit = self.policy.idle_seconds if known else UNKNOWN_SECONDS
@@ -102,8 +105,9 @@ class Round:
 
     def _pin(self, serving: Serving) -> None:
         """Takes a serving for a wish of this moment."""
-        version = serving.engine_version_id
-        if version in self.names and serving.version_id in self.names:
+        name = self.names.get(serving.version_id)
+        version = name.engine_version_id if name else serving.engine_version_id
+        if version in self.names and name is not None:
             least = serving.least(self.now)
             if not least:
                 return
@@ -156,7 +160,7 @@ class Round:
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
-        serving = self._servings.get(engine.version_id)
+        serving = self._serving(engine.version_id)
         kind = self.kind(engine.version_id)
         arguments = serving.arguments if serving else UNCHOSEN
         if kind == TOLD_FORMATS:
@@ -168,13 +172,17 @@ class Round:
         """The kind of engine that a version should have."""
         if name := self.names[version].stack:
             return self._stacks[name].kind if name in self._stacks else REACHES
-        serving = self._servings.get(version)
+        serving = self._serving(version)
         return (serving and serving.engine) or self.policy.engine
 
     def gpus(self, version: str) -> int:
         """The GPUs that each engine of a version should have alone; 0 for what is usual."""
-        serving = self._servings.get(version)
+        serving = self._serving(version)
         return serving.gpus if serving else 0
+
+    def _serving(self, version: str) -> Serving | None:
+        """The serving that says how the engines of a version run."""
+        return self._servings.get(self.names[version].settings_version_id)
 
     def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that could run an engine of a version, full ones among them."""

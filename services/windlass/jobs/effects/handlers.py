@@ -95,7 +95,7 @@ class EffectHandlers:
     async def register_model(self, owed: Owed, job: Job) -> Decision:
         """Makes the result a model."""
         artifact = await self._artifact(owed)
-        source = f"{job.id}/{artifact.attempt}/final"
+        source = _final_source(job, artifact)
         model = await self._register(job, artifact, job.model_name, source=source)
         return lambda job: transitions.registered(job, model.id, now_ms())
 
@@ -103,11 +103,17 @@ class EffectHandlers:
         """Makes the result's complete weights a model beside it."""
         artifact = await self._artifact(owed)
         source = f"{job.id}/{artifact.attempt}/merged"
-        model = await self._register(job, artifact, f"{job.model_name}:merged", source=source)
+        model = await self._register(
+            job,
+            artifact,
+            f"{job.model_name}:merged",
+            source=source,
+            merged_of=_final_source(job, artifact),
+        )
         return lambda job: transitions.merged(job, model.id, now_ms())
 
     async def _register(
-        self, job: Job, artifact: Artifact, name: str, *, source: str
+        self, job: Job, artifact: Artifact, name: str, *, source: str, merged_of: str = ""
     ) -> models_pb2.Model:
         kind = (
             models_pb2.MODEL_KIND_ADAPTER
@@ -128,6 +134,7 @@ class EffectHandlers:
                 task=_task(job),
                 source=source,
                 parent=job.spec.model,
+                merged_of=merged_of,
             )
         )
 
@@ -195,6 +202,11 @@ class EffectHandlers:
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)
             return Change(job=job, events=() if job.ended else (event,))
         return Change(job=job)
+
+
+def _final_source(job: Job, artifact: Artifact) -> str:
+    """The source of the result of the attempt that made an artifact."""
+    return f"{job.id}/{artifact.attempt}/final"
 
 
 def _task(job: Job) -> models_pb2.ModelTask.ValueType:

@@ -16,7 +16,8 @@ from windlass.core.quotas import Quota, Quotas
 from windlass.core.rpc.auth import Principal
 from windlass.models.domain import Version, version_prefix
 from windlass.models.manifest import Manifest
-from windlass.models.store import next_revision, point, values_of
+from windlass.models.revisions import next_revision
+from windlass.models.store import point, values_of
 from windlass.models.tables import fetches, versions
 
 MAX_OPEN = 20

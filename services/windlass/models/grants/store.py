@@ -11,7 +11,8 @@ from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.ids import new_id
 from windlass.models.domain import Kind, ModelGrant, Version, VersionState
-from windlass.models.store import next_revision, to_version
+from windlass.models.revisions import next_revision
+from windlass.models.store import to_version
 from windlass.models.tables import models, versions
 
 _LIVE = sa.and_(~models.c.deleted, models.c.grant_id != "")

@@ -499,6 +499,7 @@ class Route(google.protobuf.message.Message):
     ERROR_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
     version_id: builtins.str
     error: builtins.str
     """Why there is none, when starting one failed."""
@@ -506,6 +507,8 @@ class Route(google.protobuf.message.Message):
     """What the start of one waits for, such as `starting the engine`; empty once there is one."""
     engine: builtins.str
     """The kind of engine that answers, or would."""
+    engine_version_id: builtins.str
+    """The version of the engines that answer: an adapter's base, or its own."""
     @property
     def endpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Engines that have it loaded now."""
@@ -518,8 +521,9 @@ class Route(google.protobuf.message.Message):
         error: builtins.str = ...,
         waits_for: builtins.str = ...,
         engine: builtins.str = ...,
+        engine_version_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "engine", b"engine", "error", b"error", "version_id", b"version_id", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "engine", b"engine", "engine_version_id", b"engine_version_id", "error", b"error", "version_id", b"version_id", "waits_for", b"waits_for"]) -> None: ...
 
 Global___Route: typing_extensions.TypeAlias = Route
 

@@ -805,6 +805,7 @@ class ResolvedModel(google.protobuf.message.Message):
     OBJECT_PREFIX_FIELD_NUMBER: builtins.int
     MANIFEST_FIELD_NUMBER: builtins.int
     BASE_FIELD_NUMBER: builtins.int
+    MERGED_FIELD_NUMBER: builtins.int
     object_prefix: builtins.str
     @property
     def model(self) -> Global___Model: ...
@@ -814,6 +815,10 @@ class ResolvedModel(google.protobuf.message.Message):
     def base(self) -> Global___ResolvedBase:
         """The base of an adapter, resolved to the very version it was trained on."""
 
+    @property
+    def merged(self) -> Global___ResolvedBase:
+        """The complete weights of an adapter whose job has merged it."""
+
     def __init__(
         self,
         *,
@@ -821,9 +826,10 @@ class ResolvedModel(google.protobuf.message.Message):
         object_prefix: builtins.str = ...,
         manifest: Global___Manifest | None = ...,
         base: Global___ResolvedBase | None = ...,
+        merged: Global___ResolvedBase | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "model", b"model", "object_prefix", b"object_prefix"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "merged", b"merged", "model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "merged", b"merged", "model", b"model", "object_prefix", b"object_prefix"]) -> None: ...
 
 Global___ResolvedModel: typing_extensions.TypeAlias = ResolvedModel
 
@@ -867,6 +873,7 @@ class RegisterModelRequest(google.protobuf.message.Message):
     SOURCE_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
+    MERGED_OF_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     project_id: builtins.str
@@ -881,6 +888,8 @@ class RegisterModelRequest(google.protobuf.message.Message):
     """Unset: generation."""
     parent: builtins.str
     """Public name of the model that the training began with."""
+    merged_of: builtins.str
+    """Of complete weights: the source of the adapter that they were merged from, if they were."""
     @property
     def manifest(self) -> Global___Manifest: ...
     def __init__(
@@ -898,9 +907,10 @@ class RegisterModelRequest(google.protobuf.message.Message):
         source: builtins.str = ...,
         task: Global___ModelTask.ValueType = ...,
         parent: builtins.str = ...,
+        merged_of: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["manifest", b"manifest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "parent", b"parent", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_version_id", b"base_version_id", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "manifest", b"manifest", "merged_of", b"merged_of", "object_prefix", b"object_prefix", "organization_id", b"organization_id", "parent", b"parent", "project_id", b"project_id", "source", b"source", "task", b"task"]) -> None: ...
 
 Global___RegisterModelRequest: typing_extensions.TypeAlias = RegisterModelRequest
 
@@ -1149,17 +1159,48 @@ class ServableModel(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
+    ADAPTER_FIELD_NUMBER: builtins.int
+    IS_MERGED_FIELD_NUMBER: builtins.int
     engine_version_id: builtins.str
     """Version of the base that an adapter needs; its own version otherwise."""
+    is_merged: builtins.bool
+    """Whether it is an adapter of which there are complete weights too."""
     @property
     def model(self) -> Global___Model: ...
+    @property
+    def adapter(self) -> Global___AdapterTraits:
+        """Absent where it is no adapter, or its configuration cannot be read."""
+
     def __init__(
         self,
         *,
         model: Global___Model | None = ...,
         engine_version_id: builtins.str = ...,
+        adapter: Global___AdapterTraits | None = ...,
+        is_merged: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["engine_version_id", b"engine_version_id", "model", b"model"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adapter", b"adapter", "model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapter", b"adapter", "engine_version_id", b"engine_version_id", "is_merged", b"is_merged", "model", b"model"]) -> None: ...
 
 Global___ServableModel: typing_extensions.TypeAlias = ServableModel
+
+@typing.final
+class AdapterTraits(google.protobuf.message.Message):
+    """What an adapter asks of an engine, in the words of windlass.modelfiles.adapter_traits."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    @property
+    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        rank: builtins.int = ...,
+        features: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "rank", b"rank"]) -> None: ...
+
+Global___AdapterTraits: typing_extensions.TypeAlias = AdapterTraits

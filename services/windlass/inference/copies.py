@@ -1,0 +1,43 @@
+"""Adapters that the engines of their base do not load, and merged copies in their place; pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments
+from windlass.inference.domain import Engine, Name, Serving
+from windlass.modelfiles.adapter_traits import refusal
+
+# The kind whose engines have a highest rank.
+_BOUNDS_RANK = "vllm"
+
+
+def with_copies(
+    names: Mapping[str, Name], servings: Sequence[Serving], engine: str
+) -> dict[str, Name]:
+    """The names, with engines of their own for adapters that are served as merged copies.
+
+    `engine` is the kind of the engines whose serving names none.
+    """
+    settings = {one.version_id: one for one in servings}
+    found = dict(names)
+    for version, name in names.items():
+        if not (name.is_merged and name.adapter and name.is_adapter):
+            continue
+        serving = settings.get(name.engine_version_id)
+        kind = (serving and serving.engine) or engine
+        if _refusal(kind, serving.arguments if serving else UNCHOSEN, name):
+            base = name.engine_version_id
+            found[version] = replace(name, engine_version_id=version, copied_from=base)
+    return found
+
+
+def why_not_loaded(engine: Engine, name: Name) -> str:
+    """Returns why an engine does not load an adapter; empty if it does, or that is not known."""
+    return _refusal(engine.engine, engine.arguments, name)
+
+
+def _refusal(kind: str, arguments: EngineArguments, name: Name) -> str:
+    if name.adapter is None:
+        return ""
+    most = arguments.max_adapter_rank or ADAPTER_RANK if kind == _BOUNDS_RANK else 0
+    return refusal(kind, name.adapter, most)

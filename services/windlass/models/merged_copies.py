@@ -1,0 +1,61 @@
+"""Complete weights that a job has merged of its adapter, as the adapter's row knows them.
+
+All of it happens under the stream's lock, so that it does not matter which is registered first.
+"""
+
+from dataclasses import asdict
+
+import sqlalchemy as sa
+from msgspec import to_builtins
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from windlass.models.domain import Kind, Version, VersionState
+from windlass.models.revisions import tell_again
+from windlass.models.tables import versions
+
+
+async def tell_adapter(connection: AsyncConnection, adapter: Version) -> None:
+    """Tells an adapter, which was just registered, of a merged copy that is there already."""
+    query = sa.select(versions.c.id, versions.c.footprint, versions.c.formats).where(
+        versions.c.merged_of == adapter.source, versions.c.state == VersionState.READY
+    )
+    row = None
+    if adapter.kind is Kind.ADAPTER:
+        row = (await connection.execute(query)).first()
+    if row is not None:
+        await connection.execute(
+            versions.update()
+            .where(versions.c.id == adapter.id)
+            .values(merged_version_id=row.id, footprint=row.footprint, formats=row.formats)
+        )
+
+
+async def note_copy(connection: AsyncConnection, copy: Version) -> None:
+    """Tells the adapter of its merged copy, if it is registered already."""
+    if not copy.merged_of:
+        return
+    # An engine that runs the copy for it needs as much.
+    shape = {
+        "footprint": copy.footprint and asdict(copy.footprint),
+        "formats": to_builtins(copy.formats),
+    }
+    found = await connection.execute(
+        versions.update()
+        .where(versions.c.source == copy.merged_of, versions.c.kind == Kind.ADAPTER)
+        .values(merged_version_id=copy.id, **shape)
+        .returning(versions.c.id)
+    )
+    for row in found.all():
+        await tell_again(connection, row.id)
+
+
+async def forget_copy(connection: AsyncConnection, copy_id: str) -> None:
+    """Tells the adapter that its merged copy is no more."""
+    found = await connection.execute(
+        versions.update()
+        .where(versions.c.merged_version_id == copy_id)
+        .values(merged_version_id="")
+        .returning(versions.c.id)
+    )
+    for row in found.all():
+        await tell_again(connection, row.id)
