@@ -68,6 +68,9 @@ def run(
     vllm_python: Annotated[
         Path | None, typer.Option(help="Python with vLLM, for engines of kind `vllm`.")
     ] = None,
+    vllm_flag: Annotated[
+        list[str] | None, typer.Option(help="Flag of vLLM beside ours; may be repeated.")
+    ] = None,
     llama_server: Annotated[
         Path | None, typer.Option(help="llama.cpp's server, for engines of kind `llamacpp`.")
     ] = None,
@@ -97,6 +100,7 @@ def run(
         "stop_jobs_on_exit": stop_jobs_on_exit,
         "torchtune_python": torchtune_python,
         "vllm_python": vllm_python,
+        "vllm_flags": vllm_flag or None,
         "llama_server": llama_server,
         "spare_trainers": spare_trainers,
         "kubeconfig": kubeconfig,
@@ -224,7 +228,9 @@ async def _parts(
         runner_command=runner_command,
         torchtune_python=settings.torchtune_python,
         programs=EnginePrograms(
-            vllm_python=settings.vllm_python, llama_server=settings.llama_server
+            vllm_python=settings.vllm_python,
+            vllm_flags=settings.vllm_flags,
+            llama_server=settings.llama_server,
         ),
         confinement=settings.confinement,
         spare_trainers=settings.spare_trainers,

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from windlass.core.config.folders import DataFolder
+from windlass.engine_flags import EngineFlags
 
 # As a list of them has no other sign to go between.
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]
@@ -72,6 +73,9 @@ class AgentSettings(BaseSettings):
     )
     vllm_python: Path | None = Field(
         None, description="Python of an environment with vLLM, for engines of kind `vllm`."
+    )
+    vllm_flags: EngineFlags = Field(
+        (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
     )
     llama_server: Path | None = Field(
         None, description="Program `llama-server` of llama.cpp, for engines of kind `llamacpp`."

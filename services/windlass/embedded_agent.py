@@ -84,7 +84,9 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         stop_on_close=True,
         torchtune_python=settings.agent.torchtune_python,
         programs=EnginePrograms(
-            vllm_python=settings.agent.vllm_python, llama_server=settings.agent.llama_server
+            vllm_python=settings.agent.vllm_python,
+            vllm_flags=settings.agent.vllm_flags,
+            llama_server=settings.agent.llama_server,
         ),
         confinement=settings.agent.confinement,
         spare_trainers=settings.agent.spare_trainers,

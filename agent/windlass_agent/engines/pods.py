@@ -9,11 +9,14 @@ from windlass_agent.engines.vllm_engine import VllmEngine
 NAMES = ("builtin", "vllm")
 
 
-def engine_in_pod(name: str, python: Path) -> EngineKind:
-    """The kind of engine whose image has this Python; raises ValueError for other kinds."""
+def engine_in_pod(name: str, python: Path, flags: tuple[str, ...] = ()) -> EngineKind:
+    """The kind of engine whose image has this Python; raises ValueError for other kinds.
+
+    `flags` are the operator's for vLLM.
+    """
     match name:
         case "builtin":
             return BuiltinEngine(python)
         case "vllm":
-            return VllmEngine(python)
+            return VllmEngine(python, flags)
     raise ValueError(f"{name!r} is no engine that runs in a pod")

@@ -15,6 +15,8 @@ class EnginePrograms:
 
     vllm_python: Path | None = None
     """Python of an environment with vLLM."""
+    vllm_flags: tuple[str, ...] = ()
+    """Flags of the operator for vLLM, beside our own."""
     llama_server: Path | None = None
 
 
@@ -28,7 +30,7 @@ def engines(programs: EnginePrograms = NONE_BESIDE) -> dict[str, EngineKind]:
     # Engines start in folders of their own. A link is left as it is: it is how an environment
     # knows itself.
     if programs.vllm_python is not None:
-        known.append(VllmEngine(programs.vllm_python.absolute()))
+        known.append(VllmEngine(programs.vllm_python.absolute(), programs.vllm_flags))
     if programs.llama_server is not None:
         known.append(LlamacppEngine(programs.llama_server.absolute()))
     return {engine.name: engine for engine in known if engine.installed()}

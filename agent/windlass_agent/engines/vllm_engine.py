@@ -75,6 +75,8 @@ class VllmEngine:
     """vLLM, run by the Python of an environment that has it."""
 
     python: Path
+    # The operator's, beside ours.
+    flags: tuple[str, ...] = ()
     name: str = "vllm"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 4 * 2**30
@@ -142,6 +144,7 @@ class VllmEngine:
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
+            *self.flags,
             *parse_endpoint(spec.endpoint).flags,
         ]
 

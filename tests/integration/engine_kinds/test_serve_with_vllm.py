@@ -34,7 +34,11 @@ START_SECONDS = 600.0
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
     settings: dict[str, Any] = {
         "inference": {"hold_seconds": START_SECONDS},
-        "agent": {**NO_SPARE["agent"], "vllm_python": str(vllm_python())},
+        "agent": {
+            **NO_SPARE["agent"],
+            "vllm_python": str(vllm_python()),
+            "vllm_flags": ["--seed=7"],
+        },
     }
     root = tmp_path_factory.mktemp("vllm")
     with turn(), running(make_single(root / "data", settings)) as made:
@@ -66,7 +70,7 @@ def test_the_page_is_true_and_the_last_arguments_hold(
     with server.http() as http:
         (listed,) = http.get("/v1/engines").raise_for_status().json()["data"]
     assert (listed["engine"], listed["phase"]) == ("vllm", "running")
-    assert "--max-model-len=384" in engine.cmdline()
+    assert {"--max-model-len=384", "--seed=7"} <= set(engine.cmdline())
     client = server.openai(max_retries=0)
     assert ask(client).usage.completion_tokens == 4
     with pytest.raises(openai.BadRequestError, match="384"):

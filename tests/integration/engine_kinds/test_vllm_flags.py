@@ -10,6 +10,7 @@ from tests.support.environments.vllm_env import VERSION, vllm_python
 from tests.unit.modelfiles.test_adapter_traits import HELD
 
 from windlass.engine_arguments import NO_FORMAT, EngineArguments
+from windlass.engine_flags import OURS, UNSAFE
 from windlass.modelfiles.adapter_traits import adapter_traits, refusal
 from windlass.modelfiles.formats import known_formats
 from windlass_agent.engines.port import EngineSpec
@@ -28,27 +29,35 @@ for words in json.load(sys.stdin):
     told["structured_outputs_config"] = found.structured_outputs_config.backend
     print(json.dumps(told, default=str))
 """
-_PARSERS = """
-import json
-from vllm.reasoning import ReasoningParserManager
-from vllm.tool_parsers import ToolParserManager
-known = {
-    "tools": ToolParserManager.list_registered(),
-    "reasoning": ReasoningParserManager.list_registered(),
-}
-print(json.dumps(known))
-"""
-_LEGAL = """
+_FACTS = """
 import json, sys
 from vllm.config.lora import LoRAConfig
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.lora.peft_helper import PEFTHelper
-for config in json.load(sys.stdin):
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+def refusal(config):
     try:
         PEFTHelper.from_dict(config).validate_legal(LoRAConfig(max_lora_rank=64))
-        print("loaded")
     except ValueError as error:
-        print(error)
+        return str(error)
+    return ""
+
+parser = make_arg_parser(FlexibleArgumentParser())
+facts = {
+    "tools": ToolParserManager.list_registered(),
+    "reasoning": ReasoningParserManager.list_registered(),
+    "flags": sorted({word for action in parser._actions for word in action.option_strings}),
+    "refusals": [refusal(config) for config in json.load(sys.stdin)],
+}
+print(json.dumps(facts))
 """
+_PLAIN = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+# What vLLM does not look at here, it finds as weights that it does not know.
+_FEATURES = {name: value for name, value in HELD.items() if name != "trainable_token_indices"}
+ADAPTERS = [_PLAIN, _PLAIN | {"r": 65}, *(_PLAIN | {name: _FEATURES[name]} for name in _FEATURES)]
 ALL = EngineArguments(
     context_length=4096,
     max_concurrency=16,
@@ -76,7 +85,7 @@ def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[-len(specs) :]]
 
 
-def said(program: str, asked: Any = None) -> list[str]:
+def said(program: str, asked: Any) -> list[str]:
     """The lines that a program prints with vLLM's Python."""
     done = subprocess.run(
         [str(vllm_python()), "-c", program],
@@ -97,32 +106,35 @@ def spec(**fields: Any) -> EngineSpec:
     )
 
 
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    """What vLLM says of itself, asked once: to import it takes its time."""
+    found: dict[str, Any] = json.loads(said(_FACTS, ADAPTERS)[-1])
+    return found
+
+
 @pytest.mark.torch
 @pytest.mark.timeout(900)
-def test_every_format_is_one_of_vllms() -> None:
+def test_every_format_is_one_of_vllms(facts: dict[str, Any]) -> None:
     table = known_formats()
-    words = {
-        "tools": {one.format for one in table.tools},
-        "reasoning": {one.format for one in table.reasoning},
-    }
-    known = json.loads(said(_PARSERS)[-1])
-    assert {name: sorted(words[name] - set(known[name])) for name in words} == {
-        "tools": [], "reasoning": []
-    }  # fmt: skip
+    assert {one.format for one in table.tools} <= set(facts["tools"])
+    assert {one.format for one in table.reasoning} <= set(facts["reasoning"])
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(900)
-def test_vllm_loads_the_adapters_that_it_is_said_to_load() -> None:
-    plain = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
-    # What vLLM does not look at here, it finds as weights that it does not know.
-    features = {name: value for name, value in HELD.items() if name != "trainable_token_indices"}
-    configs = [plain, plain | {"r": 65}, *(plain | {name: features[name]} for name in features)]
-    answers = said(_LEGAL, configs)[-len(configs) :]
-    for config, answer in zip(configs, answers, strict=True):
+def test_vllm_loads_the_adapters_that_it_is_said_to_load(facts: dict[str, Any]) -> None:
+    for config, refused in zip(ADAPTERS, facts["refusals"], strict=True):
         traits = adapter_traits(json.dumps(config).encode())
         assert traits is not None
-        assert bool(refusal("vllm", traits, 64)) == (answer != "loaded"), answer
+        assert bool(refusal("vllm", traits, 64)) == bool(refused), refused
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_every_flag_that_an_operator_must_not_give_is_one_of_vllms(facts: dict[str, Any]) -> None:
+    known = {flag.lstrip("-").removeprefix("no-") for flag in facts["flags"]}
+    assert not (OURS | UNSAFE) - known
 
 
 def test_no_format_is_no_flag() -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from windlass.engine_flags import EngineFlags
 from windlass.kubernetes import names
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 from windlass_agent.kube.errors import Unrenderable
@@ -28,6 +29,9 @@ class EngineImage(_Part):
 
     image: str
     python: str = Field("python3", description="Interpreter in the image.")
+    flags: EngineFlags = Field(
+        (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
+    )
 
 
 class EngineSettings(_Part):

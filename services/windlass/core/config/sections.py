@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from windlass.core.config.database_url import driver_url
+from windlass.engine_flags import EngineFlags
 
 
 class Section(BaseModel):
@@ -458,6 +459,9 @@ class AgentSection(Section):
     )
     vllm_python: Path | None = Field(
         None, description="Python of an environment with vLLM, for engines of kind `vllm`."
+    )
+    vllm_flags: EngineFlags = Field(
+        (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
     )
     llama_server: Path | None = Field(
         None, description="Program `llama-server` of llama.cpp, for engines of kind `llamacpp`."

@@ -80,7 +80,7 @@ class EnginePlan:
                 workload=workload,
                 settings=settings,
                 image=image,
-                kind=engine_in_pod(spec.engine, Path(image.python)),
+                kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=_labels(workload),

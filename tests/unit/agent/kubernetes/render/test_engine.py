@@ -20,7 +20,7 @@ SETTINGS = ClusterSettings.model_validate(
         "engines": {
             "images": {
                 "builtin": {"image": "runner:1", "python": "python"},
-                "vllm": {"image": "vllm/vllm-openai:v0.32.0"},
+                "vllm": {"image": "vllm/vllm-openai:v0.32.0", "flags": ["--seed=7"]},
             },
             "priority_class": "serving",
         },
@@ -66,7 +66,7 @@ def test_one_pod_with_the_keeper_first_and_the_engine_unchanged() -> None:
     assert (keeper["name"], keeper["restartPolicy"]) == ("keeper", "Always")
     assert engine["image"] == "vllm/vllm-openai:v0.32.0"
     assert engine["command"][:3] == ["python3", "-m", "vllm.entrypoints.openai.api_server"]
-    assert "--model=/weights/models/mv-1" in engine["command"]
+    assert {"--model=/weights/models/mv-1", "--seed=7"} <= set(engine["command"])
     assert {"--host=127.0.0.1", "--port=8000"} <= set(engine["command"])
     assert engine["resources"]["limits"]["nvidia.com/gpu"] == "1"
     # Every end of the pod waits for open requests.

@@ -1,0 +1,72 @@
+"""Flags of the operator's for vLLM: what is taken, and what is refused with a reason."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from windlass.engine_arguments import EngineArguments
+from windlass.engine_flags import OURS, UNSAFE, EngineFlags, check_flag
+from windlass_agent.config import AgentSettings
+from windlass_agent.engines.port import EngineSpec
+from windlass_agent.engines.vllm_engine import VllmEngine
+
+FLAGS = TypeAdapter(EngineFlags)
+TAKEN = (
+    "--seed=7", "--attention-backend=FLASHINFER", "--async-scheduling", "--no-async-scheduling",
+    "--enable-expert-parallel", "--compilation-config.mode=0", "--model-impl=transformers",
+    "--tokenizer-mode=slow", '--limit-mm-per-prompt={"image": 0}',
+)  # fmt: skip
+
+
+def test_flags_come_behind_ours_word_for_word() -> None:
+    engine = VllmEngine(Path("/python"), FLAGS.validate_python(TAKEN))
+    words = engine.command(EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///s"))
+    assert [word for word in words if word in TAKEN] == list(TAKEN)
+    assert words[-1] == "--uds=/s"
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("seed", "no flag"),
+        ("-tp=2", "no flag"),
+        ("--seed 7", "no flag"),
+        ("--seed=7\n--x", "no flag"),
+        ("--", "no flag"),
+        ("--model=/other", "written by Windlass"),
+        ("--no-enable-lora", "written by Windlass"),
+        ("--max_model_len=3", "written by Windlass"),
+        ("--served-model", "written by Windlass"),
+        ("--structured-outputs-config.backend=x", "written by Windlass"),
+        ("--trust-remote-code", "run code"),
+        ("--trust_remote", "run code"),
+        ("--enable-log-requests", "log prompts"),
+        ("--config=/etc/flags.yaml", "run code"),
+    ],
+)
+def test_what_is_refused_says_why(flag: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        check_flag(flag)
+    with pytest.raises(ValidationError, match=r"vllm_flags\.0"):
+        AgentSettings(vllm_flags=(flag,))
+
+
+def test_whatever_we_write_is_known_as_ours() -> None:
+    whole = EngineArguments(
+        context_length=64, max_concurrency=2, dtype="auto", tensor_parallel=1, memory_fraction=0.5,
+        kv_cache_bytes=2**20, kv_cache_dtype="auto", prefix_caching=True, chunked_prefill=True,
+        max_batched_tokens=64, kv_offload_bytes=2**30, lookup_tokens=2, max_adapter_rank=8,
+        tool_parser="hermes", reasoning_parser="qwen3", eager=True,
+    )  # fmt: skip
+    assert not [name for name, value in whole if value is None]
+    written = set()
+    for endpoint in ("unix:///s", "http://127.0.0.1:8000"):
+        for arguments in (whole, EngineArguments()):
+            spec = EngineSpec(
+                model_dir=Path("/m"), served_name="m", endpoint=endpoint, arguments=arguments
+            )
+            written |= set(VllmEngine(Path("/python")).command(spec)[3:])
+    names = {word[2:].partition("=")[0].partition(".")[0].removeprefix("no-") for word in written}
+    assert names <= OURS
+    assert not OURS & UNSAFE
