@@ -14,6 +14,8 @@ _CHARACTERS = 300
 # Of a text that a tenant chose: no search takes more time than its length.
 _READ = 64 * 1024
 _BEGINNING = "Traceback (most recent call last):"
+# Python's own words where a library has crashed, before the frames of every thread.
+_CRASH = "Fatal Python error: "
 # What torchrun, vLLM and exception groups write before every line of a traceback.
 _PREFIXES = (
     re.compile(r"\[rank\d+\]: ?"),
@@ -41,13 +43,16 @@ def tail(log: Path, most_bytes: int = TAIL_BYTES) -> str:
 def last_error(output: str) -> str:
     """Returns the error that output ends with as a sentence without paths; empty without output.
 
-    Of a traceback this is the exception, of other output the last line with words in it.
+    Of a crash this is what Python calls it, of a traceback the exception, of other output the last
+    line with words in it.
     """
     lines = [_without_prefix(line) for line in output[-_READ:].splitlines()]
     beginnings = [number for number, line in enumerate(lines) if line.strip() == _BEGINNING]
     errors = [found for number in beginnings if (found := _exception(lines[number + 1 :]))]
     root = [error for error in errors if not _REFERENCE.search(error)]
-    for error in (root or errors)[-1:]:
+    # Whoever talked to a process that crashed has an error of its own.
+    crash = [line for line in lines if line.startswith(_CRASH)]
+    for error in crash[:1] or (root or errors)[-1:]:
         return _sentence(error)
     words = (line for line in reversed(lines) if re.search(r"\w", line))
     return _sentence(_of_structured_log(next(words, "")))

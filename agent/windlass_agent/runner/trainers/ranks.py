@@ -1,5 +1,6 @@
 """Agreement between the ranks of a training; imported in the trainer's process only."""
 
+import faulthandler
 import os
 import sys
 import traceback
@@ -21,6 +22,8 @@ def run(main: Callable[[], None]) -> None:
     Taken apart in order it may never end (torch 2.13): when DDP is the last to let go of gloo's
     group, it holds Python's lock while the group waits for a thread that waits for the lock.
     """
+    # Of a library that crashes, its frames in the log are all that an operator has.
+    faulthandler.enable()
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         main()
         return

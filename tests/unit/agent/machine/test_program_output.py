@@ -1,6 +1,9 @@
 """What programs print when they fail, as the one line that a tenant reads."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -59,6 +62,16 @@ def test_the_error_is_told_without_its_traceback(output: str, expected: str) -> 
     assert last_error(output) == (
         expected if expected.endswith(".") or not expected else f"{expected}."
     )
+
+
+def test_of_several_processes_the_crash_is_told_and_no_lost_connection() -> None:
+    crash = "import faulthandler; faulthandler.enable(); faulthandler._sigsegv()"
+    done = subprocess.run([sys.executable, "-c", crash], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGSEGV
+    assert "<module>" in done.stderr, "with its frames"
+    lost = f"{FRAMES}RuntimeError: Connection closed by peer\n"
+    for output in (done.stderr, f"{lost}{done.stderr}", f"{done.stderr}{lost}"):
+        assert last_error(output) == "Fatal Python error: Segmentation fault."
 
 
 def test_a_line_is_bounded() -> None:
