@@ -57,7 +57,8 @@ async def build(app: App) -> None:
     )
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
-    spool, engines = UsageSpool(settings.data_dir / "spool" / "usage"), Engines(tunnels)
+    spool = UsageSpool(settings.data_dir / "spool" / "usage")
+    engines = Engines(tunnels, weights=settings.limits.weights)
     limiter = Limiter(
         settings.limits,
         stub(allowances_pb2_grpc.AllowancesInternalServiceStub),

@@ -26,6 +26,10 @@ def test_flags_win_over_environment_over_file(
         ("http: {prot: 1}", "http.prot"),
         ("http: {port: 70000}", "http.port"),
         ("auth: {key_prefix: 'Bad Prefix'}", "auth.key_prefix"),
+        # A title, where an id belongs.
+        ("limits: {weights: {Harbor: 4}}", "limits.weights.Harbor"),
+        ("limits: {weights: {proj_4f1cK2mQ: 0}}", "limits.weights.proj_4f1cK2mQ"),
+        ("agent: {vllm_flags: ['--trust-remote-code']}", "agent.vllm_flags.0"),
         # `datasets` takes them for a pattern, and finds no training data.
         ("data_dir: '/srv/windlass [1]'", "data_dir"),
         # Every message about the store would show them.

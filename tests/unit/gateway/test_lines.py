@@ -23,8 +23,8 @@ def endpoint(name: str, room: int = 1) -> EngineEndpoint:
 class Waiting:
     """Engines of one version, and the requests that wait for a place there."""
 
-    def __init__(self, *endpoints: EngineEndpoint):
-        self.engines = Engines()
+    def __init__(self, *endpoints: EngineEndpoint, **weights: int):
+        self.engines = Engines(weights=weights)
         self.there: Endpoints = endpoints
         # In the order in which they got a place.
         self.got: list[tuple[str, EnginePlace]] = []
@@ -95,6 +95,19 @@ async def test_the_place_goes_to_the_project_with_the_fewest_open_requests() -> 
     for project in ("greedy", "greedy", "modest", "other", "modest"):
         await world.ask(project)
     assert await world.turns(held[0], 5) == ["modest", "other", "modest", "greedy", "greedy"]
+
+
+async def test_places_are_shared_by_weight() -> None:
+    world = Waiting(endpoint("a", 8), heavy=3)
+    held = [world.take("other") for _ in range(8)]
+    for project in ("light", "heavy") * 8:
+        await world.ask(project)
+    for place in held:
+        world.engines.done(place)
+        await got()
+    assert Counter(project for project, _ in world.got) == {"heavy": 6, "light": 2}
+    # One that has nothing open waits for nobody's third.
+    assert {project for project, _ in world.got[:4]} == {"heavy", "light"}
 
 
 async def test_projects_with_as_many_take_turns_by_arrival() -> None:
@@ -274,6 +287,23 @@ async def test_of_too_many_the_last_of_the_greediest_project_gives_way(
     await asyncio.sleep(0)
     assert world.engines.waiting == 4
     assert not any(task.done() for task in greedy[:2])
+
+
+async def test_a_heavy_project_may_wait_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "WAITERS", 4)
+    world = Waiting(endpoint("a"), heavy=3)
+    world.take("p")
+    for project in ("heavy", "heavy", "light", "light"):
+        await world.ask(project)
+    refused = await world.ask("light")
+    with pytest.raises(HttpError, match="2 requests of this project"):
+        await refused
+    await world.ask("heavy")
+    assert Counter(waiter.project_id for waiter in waiters(world)) == {"heavy": 3, "light": 1}
+
+
+def waiters(world: Waiting) -> list[Waiter]:
+    return list(world.engines._places._lines["mv"])
 
 
 @given(

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from windlass.core.config.database_url import driver_url
 from windlass.engine_flags import EngineFlags
 
+ProjectId = Annotated[str, Field(pattern=r"^proj_[A-Za-z0-9]{8,64}$")]
+
 
 class Section(BaseModel):
     """A part of the schema; a key that it does not know is an error."""
@@ -236,6 +238,11 @@ class LimitsSection(Section):
     tokens_per_minute: int = Field(0, ge=0, description="Tokens, over all gateways.")
     concurrent_requests: int = Field(
         0, ge=0, description="Requests in progress, over all gateways."
+    )
+    weights: dict[ProjectId, Annotated[int, Field(ge=1, le=1000)]] = Field(
+        {},
+        description="Shares of busy engines by project id, such as `{proj_4f1cK2mQ: 4}`; 1 for all "
+        "others.",
     )
 
 

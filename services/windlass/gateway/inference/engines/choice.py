@@ -1,13 +1,13 @@
 """Exchanges with engines: chosen by conversation and load, with retries."""
 
 import random
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 
 from windlass.core import telemetry
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.engines.ejection import Ejections
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers
+from windlass.gateway.inference.engines.lines import EVEN, EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -26,11 +26,14 @@ _TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
 class Engines:
     """Opens exchanges with engines."""
 
-    def __init__(self, tunnels: ConnectStub | None = None) -> None:
+    def __init__(
+        self, tunnels: ConnectStub | None = None, *, weights: Mapping[str, int] = EVEN
+    ) -> None:
+        """`weights` of projects whose requests wait for busy engines, 1 for all others."""
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
         self._ejections = Ejections(lambda address: self._pool(address).active)
-        self._places = Places(self.choose, self._ejections.able)
+        self._places = Places(self.choose, self._ejections.able, weights)
 
     def place(
         self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0

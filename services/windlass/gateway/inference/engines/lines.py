@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from types import MappingProxyType
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
@@ -14,6 +15,8 @@ AGED_SECONDS = 30.0
 _NEWEST = 0.2
 # Of an interval before any was seen.
 _ASSUMED_SECONDS = 1.0
+# No project has more than others.
+EVEN: Mapping[str, int] = MappingProxyType({})
 # The engines that may get requests of one kind at this moment.
 Offers = Callable[[], tuple[EngineEndpoint, ...]]
 
@@ -72,13 +75,16 @@ class Waiter:
 class Line:
     """The requests for the engines of one version: how many are open, and those that wait.
 
-    The next place goes to the project with the fewest open requests; among its own, and among
-    projects with as many, to the one that has waited longest. What runs in the background comes
-    last, unless it has waited for long. Times are seconds of one clock.
+    The next place goes to the project with the fewest open requests for its weight, the new one
+    counted; among its own, and among projects with as many, to the one that has waited longest.
+    What runs in the background comes last, unless it has waited for long. Times are seconds of one
+    clock.
     """
 
-    def __init__(self, version_id: str) -> None:
+    def __init__(self, version_id: str, weights: Mapping[str, int] = EVEN) -> None:
+        """`weights` are by project, 1 for those that are not in it."""
         self.version_id = version_id
+        self._weights = weights
         self.open = Counter[str]()
         # By project and background, in the order of arrival.
         self._waiting: dict[tuple[str, bool], deque[Waiter]] = {}
@@ -150,9 +156,11 @@ class Line:
         """Seconds until the last of those that wait has a place, as fast as places became free."""
         return len(self) * self._interval
 
-    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, int, float]:
+    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, float, float]:
         later = waiter.background and now - waiter.since < AGED_SECONDS
-        return later, self.open[waiter.project_id], waiter.since
+        project = waiter.project_id
+        share = (self.open[project] + 1) / self._weights.get(project, 1)
+        return later, share, waiter.since
 
 
 def _first_of(queue: deque[Waiter], kinds: Collection[Hashable]) -> Waiter | None:

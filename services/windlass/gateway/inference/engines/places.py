@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
@@ -52,11 +52,12 @@ class Places:
     that comes later takes it.
     """
 
-    def __init__(self, pick: Pick, able: Able):
+    def __init__(self, pick: Pick, able: Able, weights: Mapping[str, int]):
         """`pick` chooses an engine that has a free place, if there is one.
 
-        `able` leaves out engines that should get no request now.
+        `able` leaves out engines that should get no request now. `weights` are by project.
         """
+        self._weights = weights
         self._pick = pick
         self._able = able
         self._lines: dict[str, Line] = {}
@@ -188,16 +189,17 @@ class Places:
         waiter.refuse(error)
 
     def _make_room(self, asker: Asker) -> None:
-        """Ends the newest wait of the project with the most, where too many wait.
+        """Ends the newest wait of the project with the most for its weight, where too many wait.
 
         Raises HttpError 429 if that is the project of the request itself.
         """
         if self.waiting < WAITERS:
             return
-        most, own = max(self._waiting.values()), self._waiting[asker.project_id]
-        if own >= most:
+        most = max(map(self._share, self._waiting))
+        if self._share(asker.project_id) >= most:
+            own = self._waiting[asker.project_id]
             raise _too_many(self._lines.get(asker.version_id), own)
-        greediest = [project for project, number in self._waiting.items() if number == most]
+        greediest = [project for project in self._waiting if self._share(project) == most]
         newest = [
             waiter
             for line in self._lines.values()
@@ -205,7 +207,10 @@ class Places:
             if (waiter := line.newest_of(project)) is not None
         ]
         last = max(newest, key=lambda one: one.since)
-        self._end(last, _too_many(last.line, most))
+        self._end(last, _too_many(last.line, self._waiting[last.project_id]))
+
+    def _share(self, project_id: str) -> float:
+        return self._waiting[project_id] / self._weights.get(project_id, 1)
 
     def _count(self, project_id: str, number: int) -> None:
         self._waiting[project_id] += number
@@ -216,7 +221,7 @@ class Places:
     def _line(self, version_id: str) -> Line:
         line = self._lines.get(version_id)
         if line is None:
-            line = self._lines[version_id] = Line(version_id)
+            line = self._lines[version_id] = Line(version_id, self._weights)
         return line
 
     def _forget_empty(self, line: Line) -> None:
