@@ -16,7 +16,7 @@ from windlass.metrics import agent as metrics
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.control_plane.credentials import Renewal
 from windlass_agent.control_plane.lease import ControlPlaneLease, LeaseState
-from windlass_agent.control_plane.measuring import show
+from windlass_agent.executors.measuring import show, show_engines
 from windlass_agent.executors.port import Executor
 from windlass_agent.retrying import reason_of
 from windlass_agent.statuses import StatusBook
@@ -122,8 +122,9 @@ class Agent:
         return {"control_plane": "ok"}
 
     async def measure(self) -> None:
-        """Sets the metrics of workloads and slots."""
+        """Sets the metrics of workloads, slots and engines."""
         show(self._executor.statuses(), self._book.wanted, self._executor.capacity())
+        show_engines(await self._executor.engine_loads(), self._book.wanted)
 
     async def _watch(self) -> None:
         request = pb.WatchRequest(

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-_FLAG = re.compile(r"--(?:no-)?(?P<name>[a-z][a-z0-9_-]*)(?:\.[\w.-]+)?(?:=(?P<value>[^\0\n]*))?")
+# Within a name there is a dot only before a value: vLLM would take the next flag for that.
+_FLAG = re.compile(r"--(?:no-)?(?P<name>[a-z][a-z0-9_-]*)(?:(?:\.[\w.-]+)?=[^\0\n]*)?")
 # Flags that Windlass writes: by the model, by its serving, or so that its gateway and keeper work.
 _OURS = """
     api-server-count chat-template disable-fastapi-docs
@@ -21,11 +22,14 @@ _OURS = """
 # or that go past the gateway.
 _UNSAFE = """
     allowed-local-media-path allowed-media-domains allowed-origins api-key config
-    enable-log-outputs enable-log-requests enable-request-id-headers enable-tokenizer-info-endpoint
-    grpc headless hf-overrides hf-token io-processor-plugin logits-processors lora-modules
-    middleware model-class-overrides profiler-config reasoning-parser-plugin root-path scheduler-cls
-    ssl-certfile ssl-keyfile tokenizer tokens-only tool-parser-plugin tool-server trust-remote-code
-    trust-request-chat-template trust-request-mm-kwargs worker-cls worker-extension-cls
+    data-parallel-size distributed-executor-backend ec-transfer-config enable-log-outputs
+    enable-log-requests enable-mm-embeds enable-offline-docs enable-prompt-embeds
+    enable-request-id-headers enable-tokenizer-info-endpoint grpc headless hf-overrides hf-token
+    io-processor-plugin kv-events-config kv-transfer-config logits-processors lora-modules
+    middleware model-class-overrides profiler-config reasoning-parser-plugin root-path
+    scheduler-cls spec-model speculative-config ssl-certfile ssl-keyfile tokenizer tokens-only
+    tool-parser-plugin tool-server trust-remote-code trust-request-chat-template
+    trust-request-mm-kwargs weight-transfer-config worker-cls worker-extension-cls
 """
 OURS, UNSAFE = frozenset(_OURS.split()), frozenset(_UNSAFE.split())
 

@@ -23,7 +23,8 @@ def test_flags_come_behind_ours_word_for_word() -> None:
     engine = VllmEngine(Path("/python"), FLAGS.validate_python(TAKEN))
     words = engine.command(EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///s"))
     assert [word for word in words if word in TAKEN] == list(TAKEN)
-    assert words[-1] == "--uds=/s"
+    # Behind all of ours, none of which can be taken for a value of theirs.
+    assert tuple(words[-len(TAKEN) :]) == TAKEN
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_flags_come_behind_ours_word_for_word() -> None:
         ("--seed 7", "no flag"),
         ("--seed=7\n--x", "no flag"),
         ("--", "no flag"),
+        ("--default-chat-template-kwargs.enable_thinking", "no flag"),
         ("--model=/other", "written by Windlass"),
         ("--no-enable-lora", "written by Windlass"),
         ("--max_model_len=3", "written by Windlass"),
@@ -43,6 +45,8 @@ def test_flags_come_behind_ours_word_for_word() -> None:
         ("--trust_remote", "run code"),
         ("--enable-log-requests", "log prompts"),
         ("--config=/etc/flags.yaml", "run code"),
+        ('--kv-events-config={"enable_kv_cache_events": true}', "log prompts"),
+        ("--enable-prompt-embeds", "run code"),
     ],
 )
 def test_what_is_refused_says_why(flag: str, reason: str) -> None:

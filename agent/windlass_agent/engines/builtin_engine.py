@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 _FLAGS = {
@@ -17,6 +18,12 @@ _FLAGS = {
 }
 CAPABILITIES = EngineCapabilities(
     adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize", "/v1/score")
+)
+LOAD_NAMES = LoadNames(
+    running="windlass_engine_sequences_running",
+    waiting="windlass_engine_sequences_waiting",
+    prompt_tokens=("windlass_engine_prompt_tokens_total",),
+    generated_tokens="windlass_engine_generated_tokens_total",
 )
 
 
@@ -59,4 +66,4 @@ class BuiltinEngine:
 
     def control(self, endpoint: str) -> EngineControl:
         """A handle on the one that listens at `endpoint`; call inside an event loop."""
-        return HttpControl(self.name, self.capabilities, endpoint)
+        return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)

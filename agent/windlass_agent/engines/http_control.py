@@ -1,5 +1,6 @@
 """Control of an engine that has vLLM's control routes."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
@@ -9,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.load import PAGE_BYTES, EngineLoad, LoadNames
 from windlass_agent.engines.port import CapabilityMissing, EngineCapabilities, EngineError
 
 # Loading a large adapter or copying weights may take this long; a probe may not.
@@ -19,7 +21,11 @@ PROBE_SECONDS = 5.0
 class HttpControl:
     """An `EngineControl` over vLLM's routes; for engines that declare what they have of them."""
 
-    def __init__(self, name: str, capabilities: EngineCapabilities, endpoint: str):
+    def __init__(
+        self, name: str, capabilities: EngineCapabilities, endpoint: str, load_names: LoadNames
+    ):
+        """`load_names` are those of its metrics."""
+        self._load_names = load_names
         self._name = name
         self._capabilities = capabilities
         target = parse_endpoint(endpoint)
@@ -45,6 +51,17 @@ class HttpControl:
     async def open_requests(self) -> int:
         """Number of requests that an end of the engine would cut."""
         return int((await self._call("GET", "/load", seconds=PROBE_SECONDS))["server_load"])
+
+    async def load(self) -> EngineLoad:
+        """Returns its requests now, and its tokens since its start."""
+        timeout = aiohttp.ClientTimeout(total=PROBE_SECONDS)
+        try:
+            async with self._session.get("/metrics", timeout=timeout) as response:
+                response.raise_for_status()
+                page = await _bounded(response)
+            return await asyncio.to_thread(self._load_names.read, page)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise EngineError(f"{self._name} told no metrics: {error!r}") from error
 
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""
@@ -121,6 +138,15 @@ class HttpControl:
                 raise EngineError(_message(answer), status=response.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(f"{self._name} did not answer: {error!r}") from error
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> str:
+    page = bytearray()
+    async for part in response.content.iter_any():
+        page += part
+        if len(page) > PAGE_BYTES:
+            raise ValueError(f"more than {PAGE_BYTES} bytes")
+    return page.decode(errors="replace")
 
 
 def _message(answer: Any) -> str:

@@ -9,6 +9,7 @@ from windlass.core import telemetry
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 # The concurrency is its keeper's default.
@@ -24,6 +25,14 @@ _FLAGS = {
 }
 
 log = telemetry.logger("engines")
+LOAD_NAMES = LoadNames(
+    running="llamacpp:requests_processing",
+    waiting="llamacpp:requests_deferred",
+    # What was known from before is counted apart.
+    prompt_tokens=("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+    cached_tokens="llamacpp:prompt_tokens_cached_total",
+    generated_tokens="llamacpp:tokens_predicted_total",
+)
 
 
 @dataclass(frozen=True)
@@ -86,4 +95,4 @@ class LlamacppEngine:
 
     def control(self, endpoint: str) -> EngineControl:
         """A handle on the one that listens at `endpoint`; call inside an event loop."""
-        return HttpControl(self.name, self.capabilities, endpoint)
+        return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)

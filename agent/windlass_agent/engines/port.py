@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass_agent.engines.load import EngineLoad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,9 @@ class EngineControl(Protocol):
 
     async def open_requests(self) -> int:
         """Number of requests that an end of the engine would cut."""
+
+    async def load(self) -> EngineLoad:
+        """Returns its requests now, and its tokens since its start."""
 
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         """Serves the adapter in `path` as the model `adapter_id`; one that is loaded stays."""

@@ -11,6 +11,7 @@ from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
+from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, routes=("/tokenize",))
@@ -68,6 +69,14 @@ _ENVIRONMENT = {
 }
 
 log = telemetry.logger("engines")
+LOAD_NAMES = LoadNames(
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    prompt_tokens=("vllm:prompt_tokens_total",),
+    cached_tokens="vllm:prompt_tokens_cached_total",
+    generated_tokens="vllm:generation_tokens_total",
+    cache_used="vllm:kv_cache_usage_perc",
+)
 
 
 @dataclass(frozen=True)
@@ -144,13 +153,14 @@ class VllmEngine:
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
-            *self.flags,
             *parse_endpoint(spec.endpoint).flags,
+            # Last, so that none of ours is taken for the value of one that lacks its own.
+            *self.flags,
         ]
 
     def control(self, endpoint: str) -> EngineControl:
         """A handle on the one that listens at `endpoint`; call inside an event loop."""
-        return HttpControl(self.name, self.capabilities, endpoint)
+        return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)
 
 
 def _offloading(arguments: EngineArguments) -> list[str]:

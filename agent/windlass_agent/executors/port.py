@@ -4,9 +4,11 @@ Everything is level-triggered: `apply` says what should be, as often as it likes
 `statuses` says what is. Nothing is a command, so nothing can be lost or doubled.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from windlass.api.clusters.v1.clusters_pb2 import Capacity, Workload, WorkloadStatus
+from windlass_agent.engines.load import EngineLoad
 
 # Said among the engines that can run: the agent reaches serving stacks that others run.
 ADOPTED = "adopted"
@@ -49,3 +51,6 @@ class Executor(WorkloadDriver, Protocol):
 
     def capacity(self) -> Capacity:
         """The capacity of the cluster, and its part in use."""
+
+    async def engine_loads(self) -> Mapping[str, EngineLoad]:
+        """Returns the load of engines that serve, by their workloads' ids."""

@@ -31,6 +31,8 @@ LOOK_SECONDS = 0.3
 # Without an answer for so long, the engine's container is to be started anew.
 UNANSWERED_SECONDS = 120.0
 PROBE_SECONDS = 10.0
+# Between two looks at what it has to do.
+MEASURE_SECONDS = 10.0
 # From the weights to the first answer; vLLM compiles long.
 START_SECONDS = 1800.0
 _CONNECT_SECONDS = 5.0
@@ -160,7 +162,7 @@ class EngineKeeper:
         self.changed.set()
         async with asyncio.TaskGroup() as group:
             silence = group.create_task(self._silence(control))
-            tasks = [silence]
+            tasks = [silence, group.create_task(self._measure(control))]
             if served.adapters:
                 tasks.append(group.create_task(self._adapters.keep(control)))
             while await self._listens() and not silence.done():  # noqa: ASYNC110
@@ -170,6 +172,18 @@ class EngineKeeper:
             for task in tasks:
                 task.cancel()
         self._adapters.forget()
+
+    async def _measure(self, control: EngineControl) -> None:
+        """Says what the engine has to do, every now and then."""
+        while True:
+            try:
+                load = await control.load()
+            except EngineError as error:
+                log.info("engine_load_unknown", error=str(error))
+            else:
+                self._state.load.CopyFrom(pb.EngineLoad(**asdict(load)))
+                self.changed.set()
+            await asyncio.sleep(MEASURE_SECONDS)
 
     def _give_up(self) -> None:
         """Takes it out of the routes, and has its container started anew."""

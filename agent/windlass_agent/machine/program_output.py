@@ -15,7 +15,11 @@ _CHARACTERS = 300
 _READ = 64 * 1024
 _BEGINNING = "Traceback (most recent call last):"
 # Python's own words where a library has crashed, before the frames of every thread.
-_CRASH = "Fatal Python error: "
+_DUMP = "Fatal Python error: "
+# Those that are a cause, and not what follows from an error, as an abort is.
+_CRASHES = tuple(
+    _DUMP + name for name in ("Segmentation fault", "Bus error", "Illegal instruction", "Floating")
+)
 # What torchrun, vLLM and exception groups write before every line of a traceback.
 _PREFIXES = (
     re.compile(r"\[rank\d+\]: ?"),
@@ -51,11 +55,16 @@ def last_error(output: str) -> str:
     errors = [found for number in beginnings if (found := _exception(lines[number + 1 :]))]
     root = [error for error in errors if not _REFERENCE.search(error)]
     # Whoever talked to a process that crashed has an error of its own.
-    crash = [line for line in lines if line.startswith(_CRASH)]
+    crash = [line for line in lines if line.startswith(_CRASHES)]
     for error in crash[:1] or (root or errors)[-1:]:
         return _sentence(error)
     words = (line for line in reversed(lines) if re.search(r"\w", line))
     return _sentence(_of_structured_log(next(words, "")))
+
+
+def before_dump(output: str) -> str:
+    """Returns output up to the frames that Python prints of a process that crashed or aborted."""
+    return output.partition(_DUMP)[0]
 
 
 def one_line(text: str, *, characters: int = _CHARACTERS) -> str:

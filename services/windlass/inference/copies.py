@@ -21,13 +21,16 @@ def with_copies(
     settings = {one.version_id: one for one in servings}
     found = dict(names)
     for version, name in names.items():
-        if not (name.is_merged and name.adapter and name.is_adapter):
+        if not (name.adapter and name.is_adapter):
             continue
         serving = settings.get(name.engine_version_id)
         kind = (serving and serving.engine) or engine
-        if _refusal(kind, serving.arguments if serving else UNCHOSEN, name):
+        why = _refusal(kind, serving.arguments if serving else UNCHOSEN, name)
+        if why and name.is_merged:
             base = name.engine_version_id
             found[version] = replace(name, engine_version_id=version, copied_from=base)
+        elif why:
+            found[version] = replace(name, refused=why)
     return found
 
 

@@ -57,11 +57,21 @@ class Name:
     is_merged: bool = False
     # Of an adapter whose merged copy is served: the version of its base; else empty.
     copied_from: str = ""
+    # Why engines as its base's serving wants them do not load it, and no copy answers for it.
+    refused: str = ""
 
     @property
     def settings_version_id(self) -> str:
         """The version whose serving says how its engines run."""
         return self.copied_from or self.engine_version_id
+
+    @property
+    def other_engine_version_id(self) -> str:
+        """The version of engines that may answer for it yet: that of before a change of settings.
+
+        Empty for none.
+        """
+        return self.copied_from or (self.version_id if self.is_adapter else "")
 
     @property
     def is_adapter(self) -> bool:

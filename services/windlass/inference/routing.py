@@ -22,10 +22,6 @@ _STARTS = {
 # Kueue's, before it admits a pod.
 _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
 _STACK = "waiting for the serving stack"
-_NOT_LOADED = (
-    "Engines of the kind {engine!r} do not load the adapter: {why}. A job with `--export merged` "
-    "makes complete weights beside it, which then answer in its place."
-)
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
@@ -52,6 +48,10 @@ def routes_of(rows: Rows, view: View, default: str) -> dict[str, pb.Route]:
             route.waits_for = "waiting for a place for the engine"
         else:
             _fill(route, name, own, view)
+        if not route.endpoints:
+            _keep_answering(route, name, engines.get(name.other_engine_version_id, ()), view)
+        if name.refused and not route.endpoints:
+            route.error = not_loaded(kind, name.refused)
         if route.error:
             # A route that failed stays as it is: a gateway takes a change for another failure.
             route.waits_for = ""
@@ -74,6 +74,25 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
         _keep_one_kind(route, {engine.id: engine.engine for engine in engines})
     else:
         route.error, route.waits_for = min(hindrances, key=lambda one: bool(one[0]))
+
+
+def _keep_answering(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) -> None:
+    """Adds engines that answer as they did before a change of settings, until others do."""
+    before = pb.Route(engine=route.engine)
+    if engines:
+        _fill(before, name, engines, view)
+    if before.endpoints:
+        route.endpoints.extend(before.endpoints)
+        route.engine, route.engine_version_id = before.engine, name.other_engine_version_id
+        route.error = route.waits_for = ""
+
+
+def not_loaded(kind: str, why: str) -> str:
+    """The sentence on an adapter that engines of a kind do not load."""
+    return (
+        f"Engines of the kind {kind!r} do not load the adapter: {why}. A job with `--export "
+        "merged` makes complete weights beside its result, which then answer in its place."
+    )
 
 
 def _keep_one_kind(route: pb.Route, kinds: Mapping[str, str]) -> None:
@@ -100,9 +119,9 @@ def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:
         if is_there and not view.permits(engine.cluster_id, name.project_id):
             return _FOREIGN, waits_for
         return engine.error if engine.failed_at else "", waits_for
-    if name.is_adapter:
+    if engine.version_id != name.version_id:
         if why := why_not_loaded(engine, name):
-            return _NOT_LOADED.format(engine=engine.engine, why=why), waits_for
+            return not_loaded(engine.engine, why), waits_for
         status = view.status(engine)
         loaded = [one for one in status.adapters if one.version_id == name.version_id]
         if not loaded or loaded[0].error:

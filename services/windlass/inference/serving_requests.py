@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -21,7 +23,7 @@ from windlass.engine_arguments import (
     not_taken,
     to_message,
 )
-from windlass.inference.domain import InferencePolicy, Rows, Serving, View, engine_bound
+from windlass.inference.domain import InferencePolicy, Name, Rows, Serving, View, engine_bound
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
 from windlass.inference.serving_store import ServingStore
@@ -62,10 +64,6 @@ class ServingRequests:
         model, base = resolved.model, resolved.base.model
         _require_own(principal, model.project_id)
         _require_own_engines(model)
-        if base.id:
-            _require_plain(request, model, base)
-        if base.id and base.project_id != model.project_id:
-            _require_base(principal, model, base)
         serving = Serving(
             project_id=model.project_id,
             model=model.id,
@@ -81,7 +79,14 @@ class ServingRequests:
             target_requests=request.target_requests,
             schedule=_schedule(request),
         )
-        await self._servings.put(serving, self._require_room)
+        names = await self._names_with(serving)
+        name = names.get(serving.version_id)
+        is_copy = name is not None and bool(name.copied_from)
+        if base.id:
+            _require_plain(request, model, base, is_copy=is_copy)
+        if base.id and base.project_id != model.project_id and not is_copy:
+            _require_base(principal, model, base)
+        await self._servings.put(serving, partial(self._require_room, names))
         self._wake.touch("inference")
         rows = await self._store.rows()
         return _shown(_set_for(model, rows), rows, await self._observed.known_view(rows))
@@ -121,10 +126,23 @@ class ServingRequests:
         rows = await self._store.rows()
         return _set_for(model, rows), rows
 
+    async def _names_with(self, serving: Serving) -> Mapping[str, Name]:
+        """The names as they are once a serving is set: it may say what adapters are copies."""
+        rows = await self._store.rows()
+        key = (serving.project_id, serving.model)
+        others = [one for one in rows.servings if (one.project_id, one.model) != key]
+        asked = replace(rows, servings=[*others, serving])
+        return (await self._observed.known_view(asked)).names
+
     def _require_room(
-        self, serving: Serving, others: Sequence[Serving], quotas: Mapping[str, int]
+        self,
+        names: Mapping[str, Name],
+        serving: Serving,
+        others: Sequence[Serving],
+        quotas: Mapping[str, int],
     ) -> None:
         """Raises where more would be kept running than may run at once."""
+        serving, *others = (_by_name(one, names) for one in (serving, *others))
         for scope in ("project", "organization"):
             identifier = getattr(serving, f"{scope}_id") if serving.project_id else ""
             bound = engine_bound(quotas, scope, identifier)
@@ -206,17 +224,28 @@ def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
     return arguments
 
 
+def _by_name(serving: Serving, names: Mapping[str, Name]) -> Serving:
+    """The serving with the version of the engines that answer for its model now."""
+    name = names.get(serving.version_id)
+    return replace(serving, engine_version_id=name.engine_version_id) if name else serving
+
+
 def _require_plain(
-    request: pb.PutServingRequest, model: models_pb2.Model, base: models_pb2.Model
+    request: pb.PutServingRequest,
+    model: models_pb2.Model,
+    base: models_pb2.Model,
+    *,
+    is_copy: bool,
 ) -> None:
     """Raises InvalidArgument where an adapter is told how the engines of its base run."""
+    where = f"whose engines answer for it; set {{name}} for {base.id}"
+    if is_copy:
+        where = "and its merged copy has engines like those; only min_replicas can be set for it"
     default = pb.PutServingRequest()
     for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests", "schedule"):
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
-                f"{model.id} is an adapter of {base.id}, whose engines answer for it; set {name} "
-                f"for {base.id}.",
-                param=name,
+                f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
             )
 
 
@@ -290,7 +319,9 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
     wanted = serving.least(rows.now)
     if serving.scales:
         wanted = max(wanted, len(engines))
-    if ready < wanted:
+    if name is not None and name.refused and ready < wanted:
+        message = f"engines of its base do not load it: {name.refused}"
+    elif ready < wanted:
         unready = [one for one in hindrances if one is not None]
         error, waits_for = unready[0] if unready else (serving.error, "")
         message = error or waits_for or "waiting for a place for the engine"

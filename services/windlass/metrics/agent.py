@@ -28,3 +28,19 @@ CALL_FAILURES = Counter(
 TUNNEL_CONNECTIONS = Gauge(
     "windlass_agent_tunnel_connections", "Connections through the tunnel that are open now."
 )
+ENGINE_REQUESTS = Gauge(
+    "windlass_engine_requests",
+    "Requests in an engine by state (`running`, `waiting`).",
+    ["engine", "kind", "model", "project", "state"],
+)
+ENGINE_CACHE = Gauge(
+    "windlass_engine_cache_used_ratio",
+    "Part of an engine's room for keys and values that is in use; 0 where it does not say.",
+    ["engine", "kind", "model", "project"],
+)
+ENGINE_TOKENS = Counter(
+    "windlass_engine_tokens_total",
+    "Tokens of prompts (`prompt`), those of them known from before (`cached`), and of answers "
+    "(`generated`) since an engine's start.",
+    ["engine", "kind", "model", "project", "what"],
+)

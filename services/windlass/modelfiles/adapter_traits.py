@@ -21,11 +21,12 @@ FEATURES = {
     "bias": "an adapter with biases of its own",
     "rank_pattern": "an adapter whose layers have different ranks",
     "alpha_pattern": "an adapter whose layers have different scales",
+    "embed_tokens": "an adapter of the embeddings",
 }
 _REFUSED = {
     "builtin": frozenset({"bias"}),
     "llamacpp": frozenset(FEATURES),
-    "vllm": frozenset(FEATURES) - {"rank_pattern", "alpha_pattern"},
+    "vllm": frozenset(FEATURES) - {"rank_pattern", "alpha_pattern", "embed_tokens"},
 }
 
 
@@ -40,7 +41,8 @@ def adapter_traits(content: bytes) -> AdapterTraits | None:
     """Returns the traits of such a file's bytes; None where it is none of a LoRA adapter."""
     try:
         config = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
+        # msgspec's own errors, and one of UTF-8.
         return None
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         return None
@@ -65,6 +67,10 @@ def refusal(engine: str, traits: AdapterTraits, max_rank: int) -> str:
 def _has(config: Mapping[str, Any], name: str, *, scores: bool) -> bool:
     if name == "bias":
         return bool(config.get(name, "none") != "none")
+    if name == "embed_tokens":
+        # One of the layers that it changes, by the name of the most.
+        modules = config.get("target_modules")
+        return name in modules if isinstance(modules, list) else False
     if name == "modules_to_save" and scores:
         # The head that scores is a part of every reward model.
         return config.get(name) not in (None, [], ["score"])

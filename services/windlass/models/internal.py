@@ -66,7 +66,9 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             resolved.base.CopyFrom(messages.resolved_base(base))
         if version.merged_version_id:
             merged = await self._models.version(version.merged_version_id)
-            resolved.merged.CopyFrom(messages.resolved_base(merged))
+            # One that a release before has deleted is known to the adapter still.
+            if merged.state is VersionState.READY:
+                resolved.merged.CopyFrom(messages.resolved_base(merged))
         return resolved
 
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Any) -> pb.Model:
@@ -77,7 +79,9 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
         if kind is Kind.ADAPTER and not request.base_version_id:
             raise InvalidArgument("An adapter must name its base model.", param="base_version_id")
         manifest = messages.manifest_of(request.manifest)
-        prefix = artifact_prefix(request.object_prefix)
+        prefix, traits = artifact_prefix(request.object_prefix), None
+        if kind is Kind.ADAPTER:
+            traits = await self._artifacts.adapter_traits(prefix, manifest)
         version = await self._models.register(
             Version(
                 id=new_name("mv-"),
@@ -87,7 +91,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
                 kind=kind,
                 manifest=manifest,
                 object_prefix=prefix,
-                adapter=await self._artifacts.adapter_traits(prefix, manifest),
+                adapter=traits,
                 merged_of=request.merged_of,
                 base_version_id=request.base_version_id,
                 job_id=request.job_id,

@@ -3,7 +3,7 @@
 All of it happens under the stream's lock, so that it does not matter which is registered first.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import sqlalchemy as sa
 from msgspec import to_builtins
@@ -47,6 +47,17 @@ async def note_copy(connection: AsyncConnection, copy: Version) -> None:
     )
     for row in found.all():
         await tell_again(connection, row.id)
+
+
+async def told_of(connection: AsyncConnection, copy: Version, merged_of: str) -> Version:
+    """A copy that is registered again, with the adapter that a release before did not say."""
+    if copy.merged_of or not merged_of or copy.state is not VersionState.READY:
+        return copy
+    copy = replace(copy, merged_of=merged_of)
+    mine = versions.update().where(versions.c.id == copy.id)
+    await connection.execute(mine.values(merged_of=merged_of))
+    await note_copy(connection, copy)
+    return copy
 
 
 async def forget_copy(connection: AsyncConnection, copy_id: str) -> None:

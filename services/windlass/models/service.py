@@ -50,13 +50,23 @@ class Uses:
         if jobs.job_ids:
             asking = list(zip(jobs.project_ids, jobs.job_ids, strict=True))
             return described("running job", asking, project_id)
-        engines = await self._engines.FindUses(
-            inference_pb2.FindUsesRequest(model_version_id=version.id)
-        )
+        engines = await self._find(version)
         if engines.serving_models:
             return "its serving, which `windlass models deactivate` ends"
-        running = [(version.project_id, engine_id) for engine_id in engines.engine_ids]
-        return described("engine", running, project_id)
+        return _engines(engines, version, project_id)
+
+    async def engines_of(self, version: Version, project_id: str) -> str:
+        """A description of the engines that run it, whether or not a serving keeps them."""
+        return _engines(await self._find(version), version, project_id)
+
+    async def _find(self, version: Version) -> inference_pb2.FindUsesResponse:
+        request = inference_pb2.FindUsesRequest(model_version_id=version.id)
+        return await self._engines.FindUses(request)
+
+
+def _engines(found: inference_pb2.FindUsesResponse, version: Version, project_id: str) -> str:
+    running = [(version.project_id, engine_id) for engine_id in found.engine_ids]
+    return described("engine", running, project_id)
 
 
 def described(what: str, users: Sequence[tuple[str, str]], project_id: str) -> str:
@@ -255,6 +265,9 @@ async def require_unused(models: ModelStore, uses: Uses, version: Version, proje
         raise in_use(described("adapter", trained, project_id))
     if users := await uses.of(version, project_id):
         raise in_use(users)
+    for adapter in await models.copied(version.id):
+        if engines := await uses.engines_of(adapter, project_id):
+            raise in_use(f"{engines}, where it answers for {adapter.name}")
 
 
 def _importer(is_global: bool) -> Principal:

@@ -19,7 +19,7 @@ from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
-from windlass.models.merged_copies import forget_copy, note_copy, tell_adapter
+from windlass.models.merged_copies import forget_copy, note_copy, tell_adapter, told_of
 from windlass.models.revisions import next_revision
 from windlass.models.tables import models, stream, versions
 
@@ -167,7 +167,7 @@ class ModelStore:
                 revision = await next_revision(connection)
                 query = versions.select().where(versions.c.source == version.source)
                 if (row := (await connection.execute(query)).first()) is not None:
-                    return to_version(row)
+                    return await told_of(connection, to_version(row), version.merged_of)
                 version = await _on_base(connection, version)
                 await _require_artifacts(connection, version.object_prefix)
                 await connection.execute(versions.insert().values(values_of(version)))
@@ -216,6 +216,12 @@ class ModelStore:
         """Project and name of live adapters that have this version as their base."""
         async with self._database.autocommit() as connection:
             return await _dependants(connection, version_id)
+
+    async def copied(self, version_id: str) -> Sequence[Version]:
+        """The adapters whose merged copy a version is."""
+        query = versions.select().where(versions.c.merged_version_id == version_id)
+        async with self._database.autocommit() as connection:
+            return [to_version(row) for row in await connection.execute(query)]
 
     async def delete(self, version: Version) -> None:
         """Removes the name and leaves the version to the sweeper; idempotent.

@@ -56,6 +56,28 @@ async def test_adapters_come_and_go_while_it_runs(kept: Kept) -> None:
     assert listed == {"toy", "ft:mv-a"}
 
 
+async def test_it_says_what_it_has_done(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    before = (await kept.host.driver.loads())["eng-1"]
+    async with client(status) as engine:
+        answer = await engine.chat.completions.create(
+            model="toy", messages=MESSAGES, max_tokens=7, temperature=0,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
+    assert answer.usage
+    read = answer.usage.prompt_tokens
+
+    async def counted() -> bool:
+        now = (await kept.host.driver.loads())["eng-1"]
+        return (
+            now.prompt_tokens - before.prompt_tokens,
+            now.generated_tokens - before.generated_tokens,
+            now.running,
+        ) == (read, 7, 0)
+
+    await until(counted)
+
+
 async def test_a_stream_says_its_usage_in_every_chunk(kept: Kept) -> None:
     status = await kept.loaded("mv-a")
     options = {"include_usage": True, "continuous_usage_stats": True}

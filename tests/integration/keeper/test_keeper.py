@@ -49,6 +49,12 @@ async def test_it_serves_base_and_adapter_and_says_what_it_can(pod: KeptPod) -> 
     assert base.json()["choices"][0]["text"] != adapter.json()["choices"][0]["text"]
 
 
+async def test_it_says_what_it_has_done(pod: KeptPod) -> None:
+    await pod.say("toy")
+    await until(lambda: pod.state().load.generated_tokens >= 8)
+    assert pod.state().load.prompt_tokens > 0
+
+
 async def test_adapters_come_and_go_by_order(pod: KeptPod) -> None:
     pod.want("mv-a", "mv-b")
     await pod.reaches(pb.PHASE_RUNNING, loaded=["mv-a", "mv-b"])

@@ -97,8 +97,26 @@ async def test_nothing_else_takes_it_for_its_copy(platform: Platform) -> None:
     assert not other.HasField("adapter")
 
 
+async def test_a_copy_of_a_release_before_is_known_once_it_is_registered_again(
+    platform: Platform,
+) -> None:
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    await platform.register_adapter(NAME, base, ADAPTER)
+    first = await merge(platform, base, of="")
+    assert not (await looked_up(platform)).is_merged
+    assert await merge(platform, base) == first
+    assert (await looked_up(platform)).is_merged
+
+
 @pytest.mark.parametrize(
-    "config", [b"{}", b"[1]", b"{" * 5000, b'{"peft_type": "LORA"}'.ljust(CONFIG_BYTES + 1)]
+    "config",
+    [
+        b'{"peft_type": "LORA", "x": "\xff"}',
+        b"{}",
+        b"[1]",
+        b"{" * 5000,
+        b'{"peft_type": "LORA"}'.ljust(CONFIG_BYTES + 1),
+    ],
 )
 async def test_a_configuration_that_nobody_can_read_refuses_no_adapter(
     platform: Platform, config: bytes

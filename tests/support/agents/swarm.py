@@ -22,6 +22,7 @@ from windlass.api.runner.v1 import runner_pb2
 from windlass.core.backoff import Backoff
 from windlass_agent.agent import Agent
 from windlass_agent.control_plane.connection import ControlPlane, enroll
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.retrying import is_final
 
 SLOTS = 4
@@ -73,6 +74,9 @@ class Timers:
         self._http = httpx.AsyncClient(timeout=60)
         self._runs: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._statuses: dict[str, pb.WorkloadStatus] = {}
+
+    async def engine_loads(self) -> dict[str, EngineLoad]:
+        return {}
 
     def capacity(self) -> pb.Capacity:
         return pb.Capacity(slots=SLOTS, backends=["trl"])

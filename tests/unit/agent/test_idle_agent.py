@@ -10,6 +10,7 @@ from tests.support.waiting import settled, until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent import agent as agent_module
 from windlass_agent.agent import Agent
+from windlass_agent.engines.load import EngineLoad
 
 RUNNING = pb.DESIRED_STATE_RUNNING
 
@@ -55,6 +56,9 @@ class Counted:
     def statuses(self) -> list[pb.WorkloadStatus]:
         self.looks += 1
         return list(self.shown.values())
+
+    async def engine_loads(self) -> dict[str, EngineLoad]:
+        return {}
 
     def capacity(self) -> pb.Capacity:
         return pb.Capacity()

@@ -42,14 +42,15 @@ RUNS = Engine(
 )  # fmt: skip
 
 
-def seen(servings: Sequence[Serving], engine: str = "builtin") -> View:
+def seen(servings: Sequence[Serving], **statuses: pb.WorkloadStatus) -> View:
     cluster = pb.Cluster(
         id="big", live=True, shared=True, embedded=True, roles=["engines"],
         capacity=pb.Capacity(engines=["builtin", "vllm"], engine_slots=4, gpus=2),
     )  # fmt: skip
     status = pb.WorkloadStatus(generation=1, phase=pb.PHASE_RUNNING, endpoint="unix:///e")
-    names = with_copies(ALL, servings, engine)
-    return View(names=names, statuses={"eng-1": status}, clusters={"big": cluster})
+    names = with_copies(ALL, servings, "builtin")
+    told = {"eng-1": status} | {key.replace("_", "-"): one for key, one in statuses.items()}
+    return View(names=names, statuses=told, clusters={"big": cluster})
 
 
 def rows(*versions: str, servings: Sequence[Serving] = (VLLM,)) -> Rows:
@@ -57,10 +58,17 @@ def rows(*versions: str, servings: Sequence[Serving] = (VLLM,)) -> Rows:
     return Rows(NOW, [RUNS], wants, servings)
 
 
-def planned(state: Rows) -> EngineChanges:
+def answering(*adapters: str) -> pb.WorkloadStatus:
+    loaded = [pb.LoadedAdapter(id=one, version_id=one) for one in adapters]
+    return pb.WorkloadStatus(
+        generation=1, phase=pb.PHASE_RUNNING, endpoint="unix:///e", adapters=loaded
+    )
+
+
+def planned(state: Rows, **statuses: pb.WorkloadStatus) -> EngineChanges:
     numbers = count()
     policy = InferencePolicy("builtin", 8, 4, 600, 1800)
-    view = seen(state.servings)
+    view = seen(state.servings, **statuses)
     return Planner(state, view, policy, lambda: f"eng-new-{next(numbers)}").plan()
 
 
@@ -122,3 +130,55 @@ def test_an_engine_of_a_copy_ends_once_the_copy_is_gone() -> None:
     state = replace(rows("ft:lone"), engines=[RUNS, own])
     (gone,) = [new for old, new in planned(state).updates if old.id == "eng-2"]
     assert gone.desired != RUNNING
+
+
+def test_nothing_starts_for_an_adapter_that_nobody_loads() -> None:
+    state = replace(rows("ft:lone"), engines=[])
+    changes = planned(state)
+    assert not changes.creates
+    assert not changes.dropped, "its route says why for as long as somebody asks"
+    route = routes_of(state, seen(state.servings), "builtin")["ft:lone"]
+    assert "--export merged" in route.error
+    late = replace(state, now=NOW + 1000)
+    assert [want.version_id for want in planned(late).dropped] == ["ft:lone"]
+    kept = Serving("p", "ft:lone", "o", "ft:lone", "tiny", 1, NOW - 60)
+    assert not planned(replace(state, wants=[], servings=[VLLM, kept])).creates
+
+
+def test_engines_that_load_it_answer_until_its_copy_does() -> None:
+    """The base is served by the built-in engine, and shall be by vLLM."""
+    old = replace(RUNS, engine="builtin", adapters=("ft:dora",), arguments=EngineArguments())
+    state = replace(rows("tiny", "ft:dora"), engines=[old])
+    loaded = answering("ft:dora")
+    changes = planned(state, eng_1=loaded)
+    assert {one.version_id for one in changes.creates} >= {"ft:dora"}
+    assert not [new for old, new in changes.updates if "ft:dora" not in new.adapters]
+    route = routes_of(state, seen(state.servings, eng_1=loaded), "builtin")["ft:dora"]
+    assert [one.engine_id for one in route.endpoints] == ["eng-1"]
+    assert (route.engine, route.engine_version_id, route.error) == ("builtin", "tiny", "")
+    own = replace(RUNS, id="eng-2", version_id="ft:dora", model="ft:dora", project_id="p")
+    state = replace(state, engines=[old, own])
+    statuses = {"eng_1": loaded, "eng_2": answering()}
+    route = routes_of(state, seen(state.servings, **statuses), "builtin")["ft:dora"]
+    assert [one.engine_id for one in route.endpoints] == ["eng-2"]
+    (revised,) = [new for row, new in planned(state, **statuses).updates if row.id == "eng-1"]
+    assert not revised.adapters
+
+
+def test_its_copy_answers_until_engines_that_load_it_do() -> None:
+    """The base is served by vLLM, and shall be by the built-in engine."""
+    plain = replace(VLLM, engine="builtin", arguments=EngineArguments(), gpus=0, min_replicas=1)
+    own = replace(RUNS, id="eng-2", version_id="ft:dora", model="ft:dora", project_id="p")
+    state = replace(rows("tiny", "ft:dora", servings=[plain]), engines=[RUNS, own])
+    statuses = {"eng_2": answering()}
+    assert "eng-2" not in {row.id for row, _ in planned(state, **statuses).updates}
+    route = routes_of(state, seen([plain], **statuses), "builtin")["ft:dora"]
+    assert [one.engine_id for one in route.endpoints] == ["eng-2"]
+    assert (route.engine, route.engine_version_id, route.error) == ("vllm", "ft:dora", "")
+    new = replace(RUNS, engine="builtin", arguments=EngineArguments(), gpus=0)
+    state = replace(state, engines=[replace(new, adapters=("ft:dora",)), own])
+    statuses["eng_1"] = answering("ft:dora")
+    (gone,) = [new for row, new in planned(state, **statuses).updates if row.id == "eng-2"]
+    assert gone.desired != RUNNING
+    route = routes_of(state, seen([plain], **statuses), "builtin")["ft:dora"]
+    assert [one.engine_id for one in route.endpoints] == ["eng-1"]

@@ -23,6 +23,8 @@ HELD: dict[str, Any] = {
     "rank_pattern": {"q_proj": 32},
     "alpha_pattern": {"q_proj": 2.0},
 }
+# Of the layers that it changes, and no setting of its own.
+EMBEDDINGS: dict[str, Any] = {"target_modules": ["q_proj", "embed_tokens"]}
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5))
 ANYTHING = st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
@@ -38,7 +40,7 @@ def test_a_plain_adapter_is_loaded_by_all() -> None:
 
 
 def test_every_feature_is_found_and_said() -> None:
-    assert HELD.keys() == FEATURES.keys()
+    assert {*HELD, "embed_tokens"} == FEATURES.keys()
     for name, value in HELD.items():
         found = traits(**{name: value})
         assert found is not None
@@ -63,15 +65,29 @@ def test_the_head_of_a_reward_model_is_no_layer_of_its_own() -> None:
 
 
 def test_llama_cpp_is_said_to_refuse_what_its_files_cannot_hold() -> None:
-    assert FEATURES.keys() == {*adapter_file.REFUSED, "bias"}
+    assert FEATURES.keys() == {*adapter_file.REFUSED, "bias", "embed_tokens"}
+    found = traits(**EMBEDDINGS)
+    assert found == AdapterTraits(8, ("embed_tokens",))
+    assert refusal("llamacpp", found, 0) == "it is an adapter of the embeddings"
+    assert not refusal("vllm", found, 64)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"peft_type": "IA3"}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"peft_type": "IA3"}',
+        b"[" * 100_000,
+        b'{"peft_type": "LORA", "x": "\xff"}',
+    ],
+)
 def test_what_is_no_lora_has_none(content: bytes) -> None:
     assert adapter_traits(content) is None
 
 
-@given(st.dictionaries(st.sampled_from(["r", "task_type", *HELD]), ANYTHING))
+@given(st.dictionaries(st.sampled_from(["r", "task_type", "target_modules", *HELD]), ANYTHING))
 def test_whatever_is_written_there_the_traits_are_ours(config: dict[str, Any]) -> None:
     found = traits(**config)
     assert found is not None

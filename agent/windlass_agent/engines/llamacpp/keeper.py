@@ -71,6 +71,10 @@ class Keeper:
         """Returns True if requests are answered."""
         return self._server is not None and await self._server.answers()
 
+    async def metrics(self) -> bytes:
+        """The page for Prometheus of the server that answers; raises as that does."""
+        return b"" if self._server is None else await self._server.metrics()
+
     async def failed(self) -> None:
         """Waits until the server that answers has ended by itself."""
         await self._failed.wait()

@@ -45,6 +45,7 @@ def build_app(keeper: Keeper) -> web.Application:
         [
             web.get("/health", _health),
             web.get("/load", _load),
+            web.get("/metrics", _metrics),
             web.get("/v1/models", _models),
             web.post("/v1/chat/completions", _chat),
             web.post("/v1/completions", _completion),
@@ -62,6 +63,15 @@ async def _health(request: web.Request) -> web.Response:
 async def _load(request: web.Request) -> web.Response:
     """Answers how many requests are open that an end would cut."""
     return json_response({"server_load": request.app[KEEPER].open})
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    """Answers the server's own page, which the agent alone asks for."""
+    try:
+        page = await request.app[KEEPER].metrics()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        return web.Response(text=repr(error), status=503)
+    return web.Response(body=page, content_type="text/plain")
 
 
 async def _models(request: web.Request) -> web.Response:

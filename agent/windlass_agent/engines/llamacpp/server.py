@@ -173,6 +173,13 @@ class LlamaServer:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
+    async def metrics(self) -> bytes:
+        """Returns its page for Prometheus; raises aiohttp.ClientError or TimeoutError."""
+        limit = aiohttp.ClientTimeout(total=_PROBE_SECONDS)
+        async with self.session.get("/metrics", timeout=limit) as response:
+            response.raise_for_status()
+            return await response.read()
+
     async def ended(self) -> int:
         """Waits for the end of the process; returns its status."""
         return await self._process.wait()

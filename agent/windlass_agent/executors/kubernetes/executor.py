@@ -5,6 +5,7 @@ from typing import Protocol
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
@@ -97,6 +98,10 @@ class KubernetesExecutor:
         """The socket where a workload answers that is no pod; empty for any other."""
         found = (one for one in self._others["stack"].statuses() if one.workload_id == workload_id)
         return next((one.endpoint for one in found), "")
+
+    async def engine_loads(self) -> Mapping[str, EngineLoad]:
+        """Returns the load of engines that serve, by their workloads' ids, as their keepers say."""
+        return self._engines.loads()
 
     def capacity(self) -> pb.Capacity:
         """The capacity of the cluster."""

@@ -85,25 +85,27 @@ def process_executor(
         drain_seconds=drain_seconds,
         changed=changed,
     )
+    engine_driver = EngineDriver(
+        data=data,
+        sockets=sockets,
+        places=engines,
+        share=_bounded(engine_share, machine),
+        engines=kinds,
+        drain_seconds=engine_drain_seconds,
+        changed=changed,
+        stop_on_close=stop_on_close,
+        confinement=walls,
+    )
     drivers: dict[str, WorkloadDriver] = {
         "job": ProcessJobDriver(context, stop_on_close=stop_on_close),
-        "engine": EngineDriver(
-            data=data,
-            sockets=sockets,
-            places=engines,
-            share=_bounded(engine_share, machine),
-            engines=kinds,
-            drain_seconds=engine_drain_seconds,
-            changed=changed,
-            stop_on_close=stop_on_close,
-            confinement=walls,
-        ),
+        "engine": engine_driver,
         "stack": AdoptedDriver(
             sockets=sockets, drain_seconds=engine_drain_seconds, changed=changed
         ),
     }
     return ProcessExecutor(
         drivers=drivers,
+        loads=engine_driver.loads,
         allocator=allocator,
         jobs=jobs,
         engines=engines,

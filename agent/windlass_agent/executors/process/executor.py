@@ -1,10 +1,11 @@
 """The process executor: one driver per kind of workload, and the slots that bound them."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.port import WorkloadDriver, kind_of
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator, SlotPool
 from windlass_agent.runner_service import RunnerServer
@@ -29,6 +30,7 @@ class ProcessExecutor:
         self,
         *,
         drivers: Mapping[str, WorkloadDriver],
+        loads: Callable[[], Awaitable[Mapping[str, EngineLoad]]],
         allocator: Allocator,
         jobs: SlotPool,
         engines: SlotPool,
@@ -42,6 +44,7 @@ class ProcessExecutor:
         self._backends = backends
         self._libraries = libraries
         self._drivers = drivers
+        self._loads = loads
         self._allocator = allocator
         self._jobs = jobs
         self._engines = engines
@@ -92,6 +95,10 @@ class ProcessExecutor:
         """Stops the drivers, then the service for runners."""
         await asyncio.gather(*(driver.close() for driver in self._drivers.values()))
         await self._runners.stop()
+
+    async def engine_loads(self) -> Mapping[str, EngineLoad]:
+        """Returns the load of engines that serve, by their workloads' ids."""
+        return await self._loads()
 
     def capacity(self) -> pb.Capacity:
         """The capacity of this machine."""

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.machine.path_redaction import redact_paths
-from windlass_agent.machine.program_output import last_error, one_line, tail
+from windlass_agent.machine.program_output import before_dump, last_error, one_line, tail
 
 _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
@@ -101,7 +101,8 @@ def of_exit(code: int, log: Path, *, memory_kills: int) -> Failure:
 
 def of_code(code: int, output: str, *, memory_kills: int, who: str = "The trainer") -> Failure:
     """Returns why a process failed, by its code and the end of its output."""
-    words = "\n".join(output.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
+    # What followed may have been printed after the cause, and a dump of frames is long.
+    words = "\n".join(_end(text) for text in (output, before_dump(output)))
     if code in _KILLED and not memory_kills:
         return Failure(
             "ProcessKilled", f"{who} was killed from outside, not for running out of memory."
@@ -117,6 +118,10 @@ def of_code(code: int, output: str, *, memory_kills: int, who: str = "The traine
     error = last_error(output)
     said = f": {error}" if error else " and no output."
     return Failure("trainer_failed", f"{who} ended with code {code}{said}")
+
+
+def _end(output: str) -> str:
+    return "\n".join(output.splitlines()[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
 
 
 def last_output(log: Path) -> str:

@@ -25,6 +25,8 @@ class Named:
     is_global: bool
     # A serving stack of others has it: what that takes, only its route says.
     is_adopted: bool = False
+    # An adapter with complete weights too: which engines answer, only its route says.
+    is_merged: bool = False
 
 
 class NameCache:
@@ -57,6 +59,7 @@ class NameCache:
             scores=answer.model.model.task == pb.MODEL_TASK_SCORING,
             is_global=not answer.model.model.project_id,
             is_adopted=answer.model.model.kind == pb.MODEL_KIND_ADOPTED,
+            is_merged=answer.model.is_merged,
         )
         # A change that was heard during the look-up may not be in its answer.
         if self._revision is not None and answer.revision >= self._revision:

@@ -210,7 +210,8 @@ def _unknown(model: str, message: str = "") -> HttpError:
 def _served(named: Named, route: VersionRoute | None) -> Served:
     """Returns the engines of a route; a name alone says which ones its version usually has."""
     if route is None:
-        return Served(named.version_id, named.engine_version_id, ())
+        version = "" if named.is_merged else named.engine_version_id
+        return Served(named.version_id, version, ())
     version = route.engine_version_id or named.engine_version_id
     return Served(named.version_id, version, route.endpoints)
 

@@ -47,8 +47,8 @@ class Planner:
             for engine in tuple(state.running.values()):
                 if goes(state, engine):
                     state.end(engine)
-        for engine in state.running.values():
-            state.note(engine, revised(state, engine))
+        for engine in tuple(state.running.values()):
+            state.revise(engine, revised(state, engine))
         trim(state)
         self._place_missing()
         for version in tuple(state.wants):

@@ -66,7 +66,9 @@ def makes_room(state: Round, engine: Engine) -> bool:
     version answer meanwhile.
     """
     version = engine.version_id
-    if not is_outdated(state, engine) or not state.candidates(version):
+    if version not in state.wants or not is_outdated(state, engine):
+        return False
+    if not state.candidates(version):
         return False
     if not state.answers(engine):
         return True

@@ -16,8 +16,10 @@ MESSAGE_LENGTH = 500
 def is_over(state: Round, engine: Engine) -> bool:
     """Returns True if an engine has to end, whatever becomes of others."""
     version = engine.version_id
-    if not state.wants.get(version) or version not in state.names:
+    if version not in state.names:
         return True
+    if not state.wants.get(version):
+        return not _answers_yet(state, engine)
     is_beyond = engine.replica >= state.replicas(version)
     may_take_a_place = replacing.is_replacement, elsewhere.is_substitute
     if is_beyond and not any(may(state, engine) for may in may_take_a_place):
@@ -25,8 +27,21 @@ def is_over(state: Round, engine: Engine) -> bool:
     return _is_forbidden(state, engine) or _is_lost(state, engine)
 
 
+def _answers_yet(state: Round, engine: Engine) -> bool:
+    """Returns True for an engine of a merged copy until its base's engines load the adapter."""
+    version = engine.version_id
+    base = state.names[version].engine_version_id
+    if not any(want.version_id == version for want in state.wants.get(base, ())):
+        return False
+    others = [one for one in state.running.values() if one.version_id == base]
+    return state.answers(engine) and not any(state.has_loaded(one, version) for one in others)
+
+
 def revised(state: Round, engine: Engine) -> Engine:
     """The engine as it shall be, with other adapters or begun again."""
+    if engine.version_id not in state.wants:
+        # It only answers until others do.
+        return engine
     stack = state.stack(engine.version_id)
     if stack is not None and stack.updated_at > engine.urls_at:
         return state.renewed(replace(engine, failures=0, failed_at=0.0, retry_at=0.0, error=""))
@@ -55,7 +70,17 @@ def adapters(state: Round, engine: Engine) -> tuple[str, ...]:
     # What requests ask for comes before what is only kept.
     found.sort(key=lambda one: (one.serving is not None, -one.used_at, one.version_id))
     versions = dict.fromkeys(want.version_id for want in found)
+    versions |= dict.fromkeys(one for one in engine.adapters if _keeps(state, engine, one))
     return tuple(versions)[: state.policy.max_adapters]
+
+
+def _keeps(state: Round, engine: Engine, version: str) -> bool:
+    """Returns True for an adapter that its merged copy will answer for, and does not yet."""
+    name = state.names.get(version)
+    if name is None or name.copied_from != engine.version_id or not state.wants.get(version):
+        return False
+    own = (one for one in state.running.values() if one.version_id == version)
+    return not why_not_loaded(engine, name) and not any(map(state.answers, own))
 
 
 def _is_forbidden(state: Round, engine: Engine) -> bool:

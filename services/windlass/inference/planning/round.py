@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.engine_arguments import TOLD_FORMATS, UNCHOSEN, EngineArguments, with_formats
+from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     PATIENCE_SECONDS,
@@ -14,6 +15,7 @@ from windlass.inference.domain import (
     WAITED_SECONDS,
     Engine,
     InferencePolicy,
+    Name,
     Rows,
     Serving,
     View,
@@ -89,9 +91,8 @@ class Round:
         waits.observe(self.now, self.running.values(), view)
 
     def _sort_out(self, want: WantedVersion) -> None:
-        if want.version_id in self.names:
-            engine = self.names[want.version_id].engine_version_id
-            want = replace(want, engine_version_id=engine)
+        if name := self.names.get(want.version_id):
+            want = replace(want, engine_version_id=name.engine_version_id)
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
         limit = self.policy.idle_seconds if known else UNKNOWN_SECONDS
@@ -100,6 +101,9 @@ class Round:
             limit = max(limit, WAITED_SECONDS)
         if self.now - want.used_at > limit:
             self.changes.dropped.append(want)
+        elif name is not None and self._nobody_loads(name):
+            # Its route says so for as long as somebody asks; no engine starts for it.
+            return
         elif known:
             self.wants[want.engine_version_id].append(want)
 
@@ -108,6 +112,8 @@ class Round:
         name = self.names.get(serving.version_id)
         version = name.engine_version_id if name else serving.engine_version_id
         if version in self.names and name is not None:
+            if self._nobody_loads(name):
+                return
             least = serving.least(self.now)
             if not least:
                 return
@@ -117,6 +123,19 @@ class Round:
             self._pinned[version] = max(self._pinned[version], least)
         elif self.now - serving.updated_at > UNKNOWN_SECONDS:
             self.changes.ended.append(serving)
+
+    def _nobody_loads(self, name: Name) -> bool:
+        """Returns True for an adapter that no engine of its base loads, now or once it starts."""
+        base = name.engine_version_id
+        there = (engine for engine in self.running.values() if engine.version_id == base)
+        return bool(name.refused) and all(why_not_loaded(engine, name) for engine in there)
+
+    def has_loaded(self, engine: Engine, version: str) -> bool:
+        """Returns True if an engine answers for an adapter."""
+        loaded = self.view.status(engine).adapters
+        return self.answers(engine) and any(
+            one.version_id == version and not one.error for one in loaded
+        )
 
     def replicas(self, version: str) -> int:
         """The number of engines that a wanted version should have."""
@@ -134,11 +153,12 @@ class Round:
 
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""
-        return max(want.used_at for want in self.wants[version])
+        return max((want.used_at for want in self.wants.get(version, ())), default=0.0)
 
     def is_kept_alone(self, version: str) -> bool:
         """Returns True if no request has asked for it for long, and a serving keeps it."""
-        asked = [want.used_at for want in self.wants[version] if want.serving is None]
+        wants = self.wants.get(version, ())
+        asked = [want.used_at for want in wants if want.serving is None]
         return self.now - max(asked, default=0.0) > AWAITED_SECONDS
 
     def counted(self) -> list[Engine]:
@@ -248,10 +268,16 @@ class Round:
             self.changes.updates.append((row, changed))
             self._noted.add(row.id)
 
+    def revise(self, engine: Engine, changed: Engine) -> None:
+        """Decides how an engine shall be; whoever looks at it later in the round sees it so."""
+        self.note(engine, changed)
+        self._rows.setdefault(engine.id, engine)
+        self.running[engine.version_id, engine.replica] = changed
+
     def move(self, engine: Engine, replica: int) -> None:
         """Gives an engine another number, which is free; its cluster need not know."""
         moved = replace(engine, replica=replica)
-        self._rows[engine.id] = engine
+        self._rows.setdefault(engine.id, engine)
         self.note(engine, moved)
         del self.running[engine.version_id, engine.replica]
         self.running[engine.version_id, replica] = moved

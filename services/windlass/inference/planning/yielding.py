@@ -109,7 +109,7 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     state.end(victim)
     if not state.engines_of(victim.version_id):
         # Without its wants, or the next round would start it again.
-        dropped = state.wants.pop(victim.version_id)
+        dropped = state.wants.pop(victim.version_id, [])
         state.changes.dropped += [want for want in dropped if want.serving is None]
     return True
 

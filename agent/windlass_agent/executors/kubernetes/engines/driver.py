@@ -12,6 +12,7 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import (
@@ -63,6 +64,14 @@ class EnginePodDriver:
         self._changed = changed
         self._engines: dict[str, TrackedEngine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def loads(self) -> dict[str, EngineLoad]:
+        """Returns the load of each engine that serves, by its workload's id."""
+        return {
+            name: engine.load
+            for name, engine in self._engines.items()
+            if engine.serves and engine.load is not None
+        }
 
     async def apply(self, workload: pb.Workload) -> None:
         """Accepts the desired state of an engine; raises ValueError for an invalid id."""

@@ -9,6 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass.core.backoff import Backoff
 from windlass.workload_phases import TERMINAL_PHASES
+from windlass_agent.engines.load import EngineLoad, load_of
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
@@ -73,6 +74,13 @@ class TrackedEngine:
     def serves(self) -> bool:
         """True if requests can be sent to it."""
         return self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
+
+    @property
+    def load(self) -> EngineLoad | None:
+        """The load that its keeper says; None before it has said so."""
+        if self.state is None or not self.state.HasField("load"):
+            return None
+        return load_of(self.state.load)
 
     def want(self, workload: pb.Workload) -> None:
         """Takes what it should be; a newer generation begins anew what has failed."""

@@ -10,6 +10,7 @@ from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineKind
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
@@ -108,6 +109,12 @@ class EngineDriver:
     def statuses(self) -> list[pb.WorkloadStatus]:
         """The status of every engine."""
         return [place.status() for place in self._places.values()]
+
+    async def loads(self) -> dict[str, EngineLoad]:
+        """Returns the load of each engine that serves, by its workload's id."""
+        runs = {name: place.run for name, place in self._places.items() if place.run is not None}
+        found = await asyncio.gather(*(run.load() for run in runs.values()))
+        return {name: load for name, load in zip(runs, found, strict=True) if load is not None}
 
     async def adopt(self) -> None:
         """Takes over live engines and removes the remains of others."""

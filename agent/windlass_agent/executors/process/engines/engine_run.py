@@ -12,7 +12,8 @@ from windlass.core import telemetry
 from windlass.engine_arguments import from_message, require_gpus
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapters import AdapterSet
-from windlass_agent.engines.port import EngineControl, EngineKind, EngineSpec
+from windlass_agent.engines.load import EngineLoad
+from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
@@ -93,6 +94,8 @@ class EngineRun:
         self._phase: pb.Phase.ValueType = pb.PHASE_STARTING if process else pb.PHASE_PENDING
         self._reason = self._message = ""
         self._endpoint = ""
+        # While it serves.
+        self._control: EngineControl | None = None
         self._capabilities = pb.EngineCapabilities()
         shelf = Shelf(self._files.adapters, house.confinement)
         self._adapters = AdapterSet(house.models, shelf, house.changed)
@@ -123,6 +126,16 @@ class EngineRun:
             adapters=self._adapters.statuses() if running else (),
             capabilities=self._capabilities if running else None,
         )
+
+    async def load(self) -> EngineLoad | None:
+        """Returns its load; None where it does not serve, or does not say."""
+        if self._control is None:
+            return None
+        try:
+            return await self._control.load()
+        except EngineError as error:
+            log.info("engine_load_unknown", engine=self.workload.id, error=str(error))
+            return None
 
     async def end(self, *, drain: bool, leave: bool = False) -> None:
         """Ends the run and its process; `leave` lets the process live for the next agent.
@@ -215,7 +228,7 @@ class EngineRun:
                 ready_at = clock()
                 await self._serve(process, control)
         finally:
-            self._endpoint = ""
+            self._endpoint, self._control = "", None
             await control.close()
         lived = clock() - ready_at if ready_at is not None else 0.0
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
@@ -285,7 +298,7 @@ class EngineRun:
         served = served.chosen(from_message(self.workload.engine.arguments))
         self._capabilities = pb.EngineCapabilities(**asdict(served))
         self._adapters.want(self.workload.engine.adapters)
-        self._endpoint = f"unix://{self._files.socket}"
+        self._endpoint, self._control = f"unix://{self._files.socket}", control
         self._become(pb.PHASE_RUNNING)
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(self._adapters.keep(control))] if served.adapters else []

@@ -51,6 +51,7 @@ class EngineState(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     CAPABILITIES_FIELD_NUMBER: builtins.int
     ADAPTERS_FIELD_NUMBER: builtins.int
+    LOAD_FIELD_NUMBER: builtins.int
     phase: windlass.api.clusters.v1.clusters_pb2.Phase.ValueType
     """STARTING, RUNNING or FAILED."""
     reason: builtins.str
@@ -60,6 +61,10 @@ class EngineState(google.protobuf.message.Message):
     def capabilities(self) -> windlass.api.clusters.v1.clusters_pb2.EngineCapabilities: ...
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.clusters.v1.clusters_pb2.LoadedAdapter]: ...
+    @property
+    def load(self) -> Global___EngineLoad:
+        """Of an engine that serves, measured every now and then."""
+
     def __init__(
         self,
         *,
@@ -68,11 +73,45 @@ class EngineState(google.protobuf.message.Message):
         message: builtins.str = ...,
         capabilities: windlass.api.clusters.v1.clusters_pb2.EngineCapabilities | None = ...,
         adapters: collections.abc.Iterable[windlass.api.clusters.v1.clusters_pb2.LoadedAdapter] | None = ...,
+        load: Global___EngineLoad | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "message", b"message", "phase", b"phase", "reason", b"reason"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "load", b"load", "message", b"message", "phase", b"phase", "reason", b"reason"]) -> None: ...
 
 Global___EngineState: typing_extensions.TypeAlias = EngineState
+
+@typing.final
+class EngineLoad(google.protobuf.message.Message):
+    """What an engine has to do now, and what it has done since its start."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    CACHE_USED_FIELD_NUMBER: builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    GENERATED_TOKENS_FIELD_NUMBER: builtins.int
+    running: builtins.int
+    waiting: builtins.int
+    cache_used: builtins.float
+    """From 0 to 1."""
+    prompt_tokens: builtins.int
+    cached_tokens: builtins.int
+    generated_tokens: builtins.int
+    def __init__(
+        self,
+        *,
+        running: builtins.int = ...,
+        waiting: builtins.int = ...,
+        cache_used: builtins.float = ...,
+        prompt_tokens: builtins.int = ...,
+        cached_tokens: builtins.int = ...,
+        generated_tokens: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cache_used", b"cache_used", "cached_tokens", b"cached_tokens", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "running", b"running", "waiting", b"waiting"]) -> None: ...
+
+Global___EngineLoad: typing_extensions.TypeAlias = EngineLoad
 
 @typing.final
 class EngineOrder(google.protobuf.message.Message):

@@ -1,0 +1,82 @@
+"""Load of engines of every kind, read of their own pages for Prometheus."""
+
+import math
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from windlass.api.keeper.v1 import keeper_pb2 as pb
+
+# A page of vLLM's has some hundred KiB.
+PAGE_BYTES = 4 * 2**20
+# What a double holds exactly.
+_MOST = 2**53
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLoad:
+    """Requests in an engine now, its room for keys and values, and tokens since its start."""
+
+    running: int = 0
+    waiting: int = 0
+    cache_used: float = 0.0
+    """From 0 to 1; 0 of an engine that does not say."""
+    prompt_tokens: int = 0
+    """Of whole prompts, those included that were known from before."""
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadNames:
+    """Names of samples of one kind of engine, of which several are added up."""
+
+    running: str
+    waiting: str
+    prompt_tokens: tuple[str, ...]
+    generated_tokens: str
+    cached_tokens: str = ""
+    cache_used: str = ""
+
+    @property
+    def _all(self) -> frozenset[str]:
+        own = (self.running, self.waiting, self.generated_tokens, self.cached_tokens)
+        return frozenset({*own, self.cache_used, *self.prompt_tokens} - {""})
+
+    def read(self, page: str) -> EngineLoad:
+        """Returns the load that a page says; raises ValueError for what is no such page."""
+        wanted = self._all
+        lines = [line for line in page.splitlines() if line.startswith(tuple(wanted))]
+        sums = dict.fromkeys(wanted, 0.0)
+        for family in text_string_to_metric_families("\n".join([*lines, ""])):
+            for sample in family.samples:
+                if sample.name in sums:
+                    sums[sample.name] += sample.value
+        return EngineLoad(
+            running=_count(sums[self.running]),
+            waiting=_count(sums[self.waiting]),
+            cache_used=min(1.0, max(0.0, _finite(sums.get(self.cache_used, 0.0)))),
+            prompt_tokens=sum(_count(sums[name]) for name in self.prompt_tokens),
+            cached_tokens=_count(sums.get(self.cached_tokens, 0.0)),
+            generated_tokens=_count(sums[self.generated_tokens]),
+        )
+
+
+def load_of(said: pb.EngineLoad) -> EngineLoad:
+    """The load of a keeper's message, within its bounds."""
+    return EngineLoad(
+        running=_count(said.running),
+        waiting=_count(said.waiting),
+        cache_used=min(1.0, max(0.0, _finite(said.cache_used))),
+        prompt_tokens=_count(said.prompt_tokens),
+        cached_tokens=_count(said.cached_tokens),
+        generated_tokens=_count(said.generated_tokens),
+    )
+
+
+def _count(value: float) -> int:
+    return int(min(_MOST, max(0.0, _finite(value))))
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else 0.0
