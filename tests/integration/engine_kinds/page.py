@@ -75,7 +75,7 @@ def used(owner: Caller, by: Caller) -> tuple[int, int, int]:
     return requests, read, written
 
 
-def fine_tuned(client: Any, folder: Path, *, n_epochs: int = 1, **windlass: Any) -> str:
+def fine_tuned(client: Any, folder: Path, **windlass: Any) -> str:
     """The name of a model that a short job has made, with our own fields of a job."""
     rows = [json.dumps(question.to_row()) for question in split()[0][:16]]
     (folder / "chat.jsonl").write_text("\n".join(rows) + "\n")
@@ -84,7 +84,7 @@ def fine_tuned(client: Any, folder: Path, *, n_epochs: int = 1, **windlass: Any)
     job = client.fine_tuning.jobs.create(
         model="my-base",
         training_file=uploaded.id,
-        hyperparameters={"n_epochs": n_epochs},
+        hyperparameters={"n_epochs": 1},
         extra_body={"windlass": windlass} if windlass else {},
     )
     job = ended(client, job, TRAINING_SECONDS)
