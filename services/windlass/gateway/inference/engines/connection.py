@@ -42,8 +42,12 @@ class EngineConnection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """True if the connection can be used for another exchange."""
-        return self.whole and self._keeps and self._failure is None
+        """True if the connection can be used for another exchange.
+
+        What nobody has read yet is another client's answer, and would come before the next one.
+        """
+        read = self.whole and not self._chunks
+        return read and self._keeps and self._failure is None
 
     async def exchange(self, request: bytes) -> None:
         """Sends a whole request and returns with the status read; raises EngineBroken."""
