@@ -89,6 +89,17 @@ async def test_exchanges_share_a_connection_that_is_whole() -> None:
         assert b"x-request-id: req_1\r\n" in heads[0]
 
 
+async def test_an_answer_that_came_whole_and_unread_is_told_to_nobody_else() -> None:
+    async with engine(says(WHOLE)) as (pool, heads):
+        first = await pool.send(PATH, b"{}", "req-1")
+        await until(lambda: first.whole)
+        pool.done(first)
+        second = await pool.send(PATH, b"{}", "req-2")
+        assert await second.read() == b"{}"
+        pool.done(second)
+        assert len(heads) == 2, "each has a connection of its own"
+
+
 async def test_an_answer_that_was_not_read_to_its_end_ends_its_connection() -> None:
     slow = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n"
     async with engine(says(slow), says(WHOLE)) as (pool, heads):
