@@ -84,6 +84,16 @@ async def test_an_engine_gets_no_more_than_its_places_and_the_next_one_waits() -
     assert (world.engines.waiting, second.pool.active) == (0, 2)
 
 
+async def test_a_place_of_another_line_is_given_on_where_the_engine_is_the_same() -> None:
+    world = Waiting(endpoint("a"))
+    held = world.engines.place(world.there, Asker("before", "p"))
+    assert held is not None
+    task = await world.ask("q")
+    world.engines.done(held)
+    await got()
+    assert task.done(), "nobody else would tell it"
+
+
 async def test_without_a_known_number_nobody_waits() -> None:
     world = Waiting(endpoint("a", 0))
     assert [world.take("p").pool.active for _ in range(100)][-1] == 100

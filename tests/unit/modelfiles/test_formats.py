@@ -22,6 +22,7 @@ TEMPLATES = {
     ("qwen2", HERMES): Formats("hermes"),
     ("qwen3", HERMES + "<think>\n\n</think>"): Formats("hermes", "qwen3"),
     ("qwen3_moe", "<tool_call>\n<function={{ name }}>\n</tool_call>"): Formats("qwen3_coder"),
+    ("glm4_moe", "<tool_call>{name}\n<arg_key>{k}</arg_key></tool_call>"): Formats("glm45"),
     ("mistral", "[AVAILABLE_TOOLS][TOOL_CALLS]"): Formats("mistral"),
     ("mistral3", "[TOOL_CALLS][THINK]"): Formats("mistral", "mistral"),
     ("llama", "<|start_header_id|>ipython{{ '\"parameters\": ' }}"): Formats("llama3_json"),

@@ -77,7 +77,7 @@ class Places:
         line.open[place.project_id] -= 1
         if not line.open[place.project_id]:
             del line.open[place.project_id]
-        self._fill(line, place.pool)
+        self._fill_lines(line, place.pool)
         self._forget_empty(line)
 
     def move(self, place: EnginePlace, pool: EngineConnectionPool) -> None:
@@ -85,7 +85,7 @@ class Places:
         before, place.pool = place.pool, pool
         before.active -= 1
         pool.active += 1
-        self._fill(place.line, before)
+        self._fill_lines(place.line, before)
 
     async def wait(
         self,
@@ -157,6 +157,17 @@ class Places:
             if waiter is None or (pool := pools[waiter.kind]) is None:
                 return
             self._give(waiter, pool)
+
+    def _fill_lines(self, line: Line, pool: EngineConnectionPool) -> None:
+        """Gives the free places of an engine to the next in a line, then to those in others.
+
+        An engine is in two lines for a while where an adapter's merged copy takes over.
+        """
+        self._fill(line, pool)
+        if self._waiting:
+            for other in tuple(self._lines.values()):
+                if other is not line:
+                    self._fill(other, pool)
 
     def _fill(self, line: Line, pool: EngineConnectionPool) -> None:
         """Gives the free places of an engine to the next in line."""
