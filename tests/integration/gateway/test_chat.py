@@ -17,7 +17,7 @@ from tests.support.services import front as stand
 from tests.support.services.front import Engine, Front, running_engine, running_front
 from tests.support.waiting import soon, until
 
-from windlass.gateway.inference import relay
+from windlass.gateway.inference import relay, sse
 
 START = int(time.time()) - 86400
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -200,6 +200,61 @@ async def test_an_engine_that_dies_mid_stream_is_an_error_chunk(
     assert (await used(front, 1))["output_tokens"] == 1
 
 
+async def test_an_engine_that_dies_within_an_error_has_failed(front: Front, engine: Engine) -> None:
+    async def die(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(status=400, headers={"content-length": "100"})
+        await response.prepare(request)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    engine.handler = die
+    client = front.openai().with_options(max_retries=0)
+    with pytest.raises(openai.InternalServerError, match="broke off") as caught:
+        await client.chat.completions.create(model="toy", messages=HI)
+    assert (caught.value.status_code, caught.value.code) == (502, "engine_failed")
+    assert (await used(front, 1))["num_model_requests"] == 1
+
+
+async def test_a_request_that_ends_engines_ends_two_at_most(front: Front) -> None:
+    async def die(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    client = front.openai().with_options(max_retries=0)
+    async with running_engine() as one, running_engine() as two, running_engine() as three:
+        for engine in (one, two, three):
+            engine.handler = die
+        front.board.pin("toy", one.address, two.address, three.address)
+        with pytest.raises(openai.InternalServerError, match="broke off") as caught:
+            await client.chat.completions.create(model="toy", messages=HI)
+        assert (caught.value.status_code, caught.value.code) == (502, "engine_failed")
+        assert sum(len(engine.requests) for engine in (one, two, three)) == 2
+
+
+async def test_an_answer_has_its_bound(
+    front: Front, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ANSWER_BYTES", 1000)
+    monkeypatch.setattr(sse, "EVENT_BYTES", 1000)
+
+    async def long(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if not body.get("stream"):
+            return web.json_response({"choices": [], "said": "x" * 1000})
+        response = await stand.begin(request)
+        await response.write(b"data: " + b"x" * 1001)
+        return response
+
+    engine.handler = long
+    client = front.openai().with_options(max_retries=0)
+    with pytest.raises(openai.InternalServerError, match="an answer that is too long"):
+        await client.chat.completions.create(model="toy", messages=HI)
+    with pytest.raises(openai.APIError, match="an event that is too long"):
+        async for _ in await client.chat.completions.create(model="toy", messages=HI, stream=True):
+            pass
+
+
 async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> None:
     client = front.openai()
     async with running_engine() as other:
@@ -273,6 +328,36 @@ async def test_a_stream_hears_that_its_model_loads(
         front.board.pin("broken", error="no memory")
         with pytest.raises(openai.APIError, match="no memory"):
             _ = [chunk async for chunk in stream]
+
+
+async def test_a_wait_outlasts_a_restart_of_the_service_that_starts_engines(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.05)
+    inference = {"hold_seconds": 60.0, "idle_seconds": 1.0}
+    body = {"model": "cold", "messages": HI, "stream": True}
+    async with (
+        running_front(database_url, tmp_path / "data", inference=inference) as front,
+        running_engine() as engine,
+        front.http() as http,
+    ):
+        front.board.pin("cold")
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": the model is loading"
+            front.board.away = True
+            await until(lambda: len(front.board.wanted) >= 2)
+            front.board.pin("cold", engine.address)
+            rest = [line async for line in lines]
+        assert rest[-2:] == ["data: [DONE]", ""]
+        # What it does not outlast is told to a client that has heard something already.
+        front.board.pin("cold")
+        front.board.away = False
+        front.board.on_want = lambda *_: None if len(front.board.wanted) < 4 else 1 / 0
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            said = [line async for line in answer.aiter_lines() if line.startswith("data:")]
+            assert answer.status_code == 200
+        assert orjson.loads(said[0][5:])["error"]["type"] == "server_error"
 
 
 async def test_a_model_that_cannot_start_says_why(front: Front) -> None:

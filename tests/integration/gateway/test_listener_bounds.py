@@ -156,6 +156,20 @@ async def test_an_answer_that_nobody_reads() -> None:
         await until_closed(server)
 
 
+@pytest.mark.parametrize(("rate", "ends"), [(2**30, True), (1, False)])
+async def test_an_answer_that_is_read_slowly(rate: int, ends: bool) -> None:
+    options = {**SHORT, "answer_bytes_per_second": rate}
+    async with listening(**options) as server, raw(server.port, receive_buffer=4096) as client:
+        await client.send(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        try:
+            for _ in range(25):
+                assert await client.reader.read(2**20)
+                await asyncio.sleep(0.1)
+        except ConnectionError:
+            assert ends
+        assert bool(server.connections) is not ends
+
+
 async def test_a_body_that_nobody_reads() -> None:
     async with listening() as server, raw(server.port) as client:
         await client.send(b"POST /small HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n")

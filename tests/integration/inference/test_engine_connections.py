@@ -17,6 +17,7 @@ from windlass.gateway.inference.engines import (
     EngineConnectionPool,
     EnginePlace,
     Engines,
+    Tenant,
     ejection,
 )
 from windlass.gateway.inference.engines import connection as connections
@@ -72,7 +73,7 @@ async def ask(pool: EngineConnectionPool) -> EngineConnection:
 
 
 def take(engines: Engines, endpoints: list[EngineEndpoint]) -> EnginePlace:
-    place = engines.place(endpoints, Asker("mv", "proj"))
+    place = engines.place(endpoints, Asker("mv", Tenant("org", "proj")))
     assert place is not None
     return place
 
@@ -247,6 +248,55 @@ async def test_an_engine_that_is_gone_is_tried_once_and_comes_back(
         async with engine(says(WHOLE), port=port):
             await until(answered_by, holds=lambda address: address == addresses[0])
         probing.cancel()
+        await engines.close()
+
+
+async def test_a_request_that_ends_its_engine_ends_one_more_at_most() -> None:
+    async with engine(says(close=True)) as (a, one), engine(says(close=True)) as (b, two):
+        engines = Engines()
+        endpoints = [EngineEndpoint("e", pool.address, frozenset()) for pool in (a, b)]
+        for again, sent in ((True, 2), (False, 1)):
+            before = len(one) + len(two)
+            place = take(engines, endpoints)
+            with pytest.raises(HttpError, match="broke off") as caught:
+                await engines.open(place, endpoints, PATH, b"{}", "req_1", again=again)
+            engines.done(place)
+            assert (caught.value.status, caught.value.code) == (502, "engine_failed")
+            assert len(one) + len(two) == before + sent
+        await engines.close()
+
+
+async def test_a_connection_that_closes_with_a_request_is_tried_on_a_new_one() -> None:
+    async def gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(WHOLE)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head
+        writer.close()
+
+    async with engine(gone, says(WHOLE)) as (pool, heads):
+        engines = Engines()
+        endpoints = [EngineEndpoint("e", pool.address, frozenset())]
+        for _ in range(2):
+            place = take(engines, endpoints)
+            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            assert await answer.read() == b"{}"
+            engines.done(place, answer)
+        assert len(heads) == 2
+        await engines.close()
+
+
+async def test_a_request_that_an_engine_does_not_answer_is_sent_to_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.1)
+    async with engine(says()) as (a, one), engine(says()) as (b, two):
+        engines = Engines()
+        endpoints = [EngineEndpoint("e", pool.address, frozenset()) for pool in (a, b)]
+        place = take(engines, endpoints)
+        with pytest.raises(HttpError, match="did not go on") as caught:
+            await engines.open(place, endpoints, PATH, b"{}", "req_1")
+        engines.done(place)
+        assert (caught.value.status, len(one) + len(two)) == (502, 1)
         await engines.close()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import orjson
 import psycopg
@@ -43,6 +44,8 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         self.loads: list[dict[str, int]] = []
         # It says nothing more, as a peer that hangs.
         self.silent = False
+        # It takes no wishes, as a service that restarts.
+        self.away = False
         self.on_want: Callable[[str, str], None] = lambda project_id, model: None
         self._url = database_url.replace("+psycopg", "")
         self._renamed = renamed
@@ -154,6 +157,8 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
 
     async def WantModel(self, request: pb.WantModelRequest, context: Any) -> pb.WantModelResponse:
         self.wanted.append((request.project_id, request.model))
+        if self.away:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "it restarts")
         self.on_want(request.project_id, request.model)
         return pb.WantModelResponse()
 

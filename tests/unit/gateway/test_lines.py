@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.engines import Asker, EnginePlace, Engines, NoAnswer, places
+from windlass.gateway.inference.engines import Asker, EnginePlace, Engines, NoAnswer, Tenant, places
 from windlass.gateway.inference.engines.lines import AGED_SECONDS, Line, Waiter
 from windlass.gateway.inference.routes import EngineEndpoint
 
 Endpoints = tuple[EngineEndpoint, ...]
 FOREVER = 1000.0
+
+
+def tenant(project: str) -> Tenant:
+    """A project, of the organization before its dot if there is one."""
+    return Tenant(project.partition(".")[0] if "." in project else "org", project)
 
 
 def endpoint(name: str, room: int = 1) -> EngineEndpoint:
@@ -31,7 +36,7 @@ class Waiting:
         self.tasks: list[asyncio.Task[None]] = []
 
     def take(self, project: str, among: Endpoints = ()) -> EnginePlace:
-        place = self.engines.place(among or self.there, Asker("mv", project))
+        place = self.engines.place(among or self.there, Asker("mv", tenant(project)))
         assert place is not None
         return place
 
@@ -44,7 +49,7 @@ class Waiting:
         seconds: float = FOREVER,
     ) -> asyncio.Task[None]:
         """A request that stands in line."""
-        asker = Asker("mv", project, background)
+        asker = Asker("mv", tenant(project), background)
         assert self.engines.place(among or self.there, asker) is None
 
         async def wait() -> None:
@@ -79,14 +84,14 @@ async def test_an_engine_gets_no_more_than_its_places_and_the_next_one_waits() -
     assert (world.engines.waiting, first.pool.active) == (1, 2)
     world.engines.done(first)
     # It is given away at once, so that nobody who comes later takes it.
-    assert world.engines.place(world.there, Asker("mv", "q")) is None
+    assert world.engines.place(world.there, Asker("mv", tenant("q"))) is None
     await task
     assert (world.engines.waiting, second.pool.active) == (0, 2)
 
 
 async def test_a_place_of_another_line_is_given_on_where_the_engine_is_the_same() -> None:
     world = Waiting(endpoint("a"))
-    held = world.engines.place(world.there, Asker("before", "p"))
+    held = world.engines.place(world.there, Asker("before", tenant("p")))
     assert held is not None
     task = await world.ask("q")
     world.engines.done(held)
@@ -120,6 +125,42 @@ async def test_places_are_shared_by_weight() -> None:
     assert {project for project, _ in world.got[:4]} == {"heavy", "light"}
 
 
+async def test_many_projects_of_one_organization_have_its_share_together() -> None:
+    world = Waiting(endpoint("a", 4))
+    held = [world.take(f"many.{number}") for number in range(4)]
+    for project in ("many.4", "many.5", "one.1", "one.1", "one.2"):
+        await world.ask(project)
+    for place in held:
+        world.engines.done(place)
+        await got()
+    assert [project for project, _ in world.got] == ["one.1", "one.2", "many.4", "many.5"]
+
+
+async def test_an_organization_may_have_a_weight_too() -> None:
+    world = Waiting(endpoint("a", 8), heavy=3)
+    held = [world.take("other.1") for _ in range(8)]
+    for number in range(8):
+        await world.ask("light.1")
+        await world.ask(f"heavy.{number}")
+    for place in held:
+        world.engines.done(place)
+        await got()
+    organizations = Counter(project.partition(".")[0] for project, _ in world.got)
+    assert organizations == {"heavy": 6, "light": 2}
+
+
+async def test_a_place_says_if_the_engine_too_shall_let_others_go_first() -> None:
+    world = Waiting(endpoint("a"))
+    held = world.take("p")
+    old, new = await world.ask("p", background=True), await world.ask("p", background=True)
+    waiters(world)[0].since -= AGED_SECONDS
+    world.engines.done(held)
+    await old
+    world.engines.done(world.got[0][1])
+    await new
+    assert [place.background for _, place in world.got] == [False, True]
+
+
 async def test_projects_with_as_many_take_turns_by_arrival() -> None:
     world = Waiting(endpoint("a"), endpoint("b"))
     one, _ = world.take("p"), world.take("q")
@@ -140,8 +181,8 @@ async def test_what_runs_in_the_background_comes_last_and_yet_comes() -> None:
 
 async def test_what_has_waited_long_in_the_background_is_like_the_others() -> None:
     line, now = Line("mv"), 1000.0
-    old = Waiter(line, "grader", "kind", background=True, since=now - AGED_SECONDS - 1)
-    new = Waiter(line, "p", "kind", background=False, since=now)
+    old = Waiter(line, tenant("grader"), "kind", background=True, since=now - AGED_SECONDS - 1)
+    new = Waiter(line, tenant("p"), "kind", background=False, since=now)
     line.join(new, tuple)
     line.join(old, tuple)
     assert line.first(now, {"kind"}) is old
@@ -234,7 +275,7 @@ async def test_a_place_goes_on_in_whichever_order_its_receiver_leaves() -> None:
 
 async def test_a_place_that_became_free_before_the_line_was_joined_is_found() -> None:
     world = Waiting(endpoint("a"))
-    held, asker = world.take("p"), Asker("mv", "p")
+    held, asker = world.take("p"), Asker("mv", tenant("p"))
     assert world.engines.place(world.there, asker) is None
     world.engines.done(held)
     place = await world.engines.wait(asker, (), lambda: world.there, seconds=0.01)
@@ -268,13 +309,13 @@ async def test_an_engine_that_is_let_back_gets_what_waits_for_it() -> None:
 async def test_after_a_quiet_hour_nobody_is_told_to_wait_for_one() -> None:
     line = Line("mv")
     for at in (1.0, 1.1, 1.2):
-        waiter = Waiter(line, "p", "kind", background=False, since=at)
+        waiter = Waiter(line, tenant("p"), "kind", background=False, since=at)
         line.join(waiter, tuple)
         line.freed(at)
     before = line._interval
     for waiter in list(line):
         line.leave(waiter)
-    line.join(Waiter(line, "p", "kind", background=False, since=3600.0), tuple)
+    line.join(Waiter(line, tenant("p"), "kind", background=False, since=3600.0), tuple)
     line.freed(3600.0)
     assert line._interval == before
 
@@ -299,6 +340,27 @@ async def test_of_too_many_the_last_of_the_greediest_project_gives_way(
     assert not any(task.done() for task in greedy[:2])
 
 
+async def test_what_may_wait_gives_way_to_what_may_not_of_the_same_project(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(places, "WAITERS", 3)
+    world = Waiting(endpoint("a"))
+    world.take("p")
+    now = await world.ask("greedy")
+    flex = [await world.ask("greedy", background=True) for _ in range(2)]
+    refused = await world.ask("greedy", background=True)
+    with pytest.raises(HttpError, match="3 requests of this project"):
+        await refused
+    await world.ask("greedy")
+    with pytest.raises(HttpError, match="3 requests of this project"):
+        await flex[1]
+    # Those of an organization give way to another's, whatever their project.
+    await world.ask("modest.1")
+    with pytest.raises(HttpError, match="3 requests of this project"):
+        await flex[0]
+    assert not now.done()
+
+
 async def test_a_heavy_project_may_wait_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "WAITERS", 4)
     world = Waiting(endpoint("a"), heavy=3)
@@ -309,7 +371,10 @@ async def test_a_heavy_project_may_wait_with_more(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(HttpError, match="2 requests of this project"):
         await refused
     await world.ask("heavy")
-    assert Counter(waiter.project_id for waiter in waiters(world)) == {"heavy": 3, "light": 1}
+    assert Counter(waiter.tenant.project_id for waiter in waiters(world)) == {
+        "heavy": 3,
+        "light": 1,
+    }
 
 
 def waiters(world: Waiting) -> list[Waiter]:
@@ -332,7 +397,7 @@ async def test_no_place_is_lost_or_given_twice(
         open_places += [place for _, place in world.got]
         world.got.clear()
         if step == "ask":
-            asker = Asker("mv", project, background)
+            asker = Asker("mv", tenant(project), background)
             if place := world.engines.place(world.there, asker):
                 open_places.append(place)
             else:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import InvalidArgument
+from windlass.gateway.inference import sse
 from windlass.gateway.inference.head import CacheSalts, for_engine, read_head
-from windlass.gateway.inference.sse import Show, UsageFilter, usage_of
+from windlass.gateway.inference.sse import EventTooLong, Show, UsageFilter, usage_of
 
 JSON = st.recursive(
     st.none()
@@ -289,6 +290,20 @@ def test_words_of_an_answer_are_no_error() -> None:
         b'data: "error"\n\n',
     ):
         assert UsageFilter(Show.LAST).feed(data) == data
+
+
+def test_an_event_that_does_not_end_is_no_more_than_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sse, "EVENT_BYTES", 100)
+    events = UsageFilter(Show.LAST)
+    whole = b"data: " + b"x" * 90 + b"\n\n"
+    assert b"".join(events.feed(whole[at : at + 1]) for at in range(len(whole))) == whole
+    assert events.feed(b"x" * 100) == b""
+    with pytest.raises(EventTooLong):
+        events.feed(b"x")
+    with pytest.raises(EventTooLong):
+        UsageFilter(Show.LAST).feed(b"x" * 101)
 
 
 def test_other_events_pass_untouched() -> None:

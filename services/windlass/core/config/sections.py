@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from windlass.core.config.database_url import driver_url
 from windlass.engine_flags import EngineFlags
 
-ProjectId = Annotated[str, Field(pattern=r"^proj_[A-Za-z0-9]{8,64}$")]
+TenantId = Annotated[str, Field(pattern=r"^(org|proj)_[A-Za-z0-9]{8,64}$")]
 
 
 class Section(BaseModel):
@@ -76,7 +76,13 @@ class HttpSection(Section):
         1000, ge=1, description="Least rate at which a body must arrive."
     )
     write_seconds: float = Field(
-        60.0, gt=0, description="Time that a client may leave a response unread."
+        60.0,
+        gt=0,
+        description="Time that a client may leave a response unread, or lag behind "
+        "answer_bytes_per_second.",
+    )
+    answer_bytes_per_second: int = Field(
+        10_000, ge=1, description="Least rate at which a response that waits must be read."
     )
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open between two requests."
@@ -239,10 +245,10 @@ class LimitsSection(Section):
     concurrent_requests: int = Field(
         0, ge=0, description="Requests in progress, over all gateways."
     )
-    weights: dict[ProjectId, Annotated[int, Field(ge=1, le=1000)]] = Field(
+    weights: dict[TenantId, Annotated[int, Field(ge=1, le=1000)]] = Field(
         {},
-        description="Shares of busy engines by project id, such as `{proj_4f1cK2mQ: 4}`; 1 for all "
-        "others.",
+        description="Shares of busy engines by organization id, and of an organization's projects "
+        "by project id, such as `{proj_4f1cK2mQ: 4}`; 1 for all others.",
     )
 
 

@@ -10,15 +10,18 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body
-from windlass.gateway.errors import HttpError
+from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
     Asker,
+    EngineBroken,
     EngineConnection,
     EnginePlace,
     Engines,
     NoAnswer,
+    Tenant,
+    failed,
 )
 from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
@@ -100,8 +103,9 @@ class EngineRequest(NamedTuple):
 
     def asker(self, offer: Offer) -> Asker:
         """Returns whose request it is, and for the engines of which version."""
-        project_id = self.exchange.caller.require_project()
-        return Asker(offer.served.engine_version_id, project_id, self.background)
+        caller = self.exchange.caller
+        tenant = Tenant(caller.organization_id, caller.require_project())
+        return Asker(offer.served.engine_version_id, tenant, self.background)
 
     @property
     def background(self) -> bool:
@@ -177,12 +181,13 @@ class InferenceHandler:
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
                     await self._relay(exchange, response, place, meter, disconnect, events, headers)
-            except HttpError as error:
-                meter.write(error.status)
+            except Exception as error:
+                told = to_http(error)
+                meter.write(told.status)
                 if not exchange.status:
-                    raise
+                    raise told from error
                 disconnect.stop()
-                await end_stream(exchange, error)
+                await end_stream(exchange, told)
             except asyncio.CancelledError:
                 meter.write(CLIENT_LEFT)
                 if disconnect.happened:
@@ -217,6 +222,7 @@ class InferenceHandler:
         """
         exchange, head, judge = ask.exchange, ask.head, ask.judge
         deadline = time.monotonic() + self._finder.hold_seconds
+        again = True
         while True:
             place = self._place(ask, offer)
             try:
@@ -228,11 +234,17 @@ class InferenceHandler:
                         continue
                 ask.meter.open()
                 response = await self._engines.open(
-                    place, offer.able, exchange.path, self._body(ask, offer), exchange.request_id
+                    place,
+                    offer.able,
+                    exchange.path,
+                    self._body(ask, offer, place),
+                    exchange.request_id,
+                    again=again,
                 )
                 taken, place = place, None
                 return response, taken
-            except NoAnswer:
+            except NoAnswer as error:
+                again = again and not error.broke_off
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
@@ -244,11 +256,11 @@ class InferenceHandler:
             left = deadline - time.monotonic()
             offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
 
-    def _body(self, ask: EngineRequest, offer: Offer) -> bytes:
+    def _body(self, ask: EngineRequest, offer: Offer, place: EnginePlace) -> bytes:
         salted = _salted(ask.judge, offer)
         salt = self._salts.of(ask.exchange.caller.organization_id) if salted else ""
         return for_engine(
-            ask.judge.body, ask.head, usage=ask.usage, salt=salt, background=ask.background
+            ask.judge.body, ask.head, usage=ask.usage, salt=salt, background=place.background
         )
 
     def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
@@ -285,6 +297,8 @@ class InferenceHandler:
                 await stream(exchange, response, meter, disconnect, events, headers)
             else:
                 await whole(exchange, response, meter, disconnect, headers)
+        except EngineBroken as error:
+            raise failed(error) from error
         finally:
             # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from windlass.core import telemetry
 from windlass.gateway.asgi import Headers, respond
-from windlass.gateway.errors import HttpError, error_body
+from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
-from windlass.gateway.inference.engines import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines import EngineBroken, EngineConnection, failed
 from windlass.gateway.inference.meter import UsageMeter
-from windlass.gateway.inference.sse import UsageFilter, usage_of
+from windlass.gateway.inference.sse import EventTooLong, UsageFilter, usage_of
 
 log = telemetry.logger("gateway.inference")
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -21,6 +21,8 @@ _SSE = (b"content-type", b"text/event-stream; charset=utf-8")
 COMMENT_SECONDS = 5.0
 # The first comment, and one that says something new, comes this soon.
 LOOK_SECONDS = 1.0
+# Of an answer that is not streamed: 2,048 embeddings of 4,096 numbers have about 100 MB.
+ANSWER_BYTES = 128 * 2**20
 T = TypeVar("T")
 
 
@@ -31,11 +33,10 @@ async def whole(
     disconnect: DisconnectWatch,
     headers: Headers,
 ) -> None:
-    """Answers with the engine's whole body; raises HttpError 502 if it broke off."""
-    try:
-        body = await response.read()
-    except EngineBroken as error:
-        raise _broken() from error
+    """Answers with the engine's whole body; raises EngineBroken, HttpError 502 if too long."""
+    body = await response.read(ANSWER_BYTES + 1)
+    if len(body) > ANSWER_BYTES:
+        raise _too_long("answer")
     meter.first_byte()
     meter.answered(len(body))
     meter.report(usage_of(body))
@@ -66,10 +67,10 @@ async def stream(
             if shown := events.feed(data):
                 await send({"type": "http.response.body", "body": shown, "more_body": True})
         last = events.finish()
-    except EngineBroken as error:
+    except (EngineBroken, EventTooLong) as error:
         log.warning("engine_stream_broken", error=repr(error))
-        broken = _broken()
-        last = b"data: %b\n\n" % error_body(broken.message, kind=broken.kind, code=broken.code)
+        told = failed(error) if isinstance(error, EngineBroken) else _too_long("event")
+        last = b"data: %b\n\n" % told.body()
     finally:
         # Of what the engine has counted so far, however the stream ends.
         meter.report(events.usage)
@@ -120,7 +121,6 @@ async def end_stream(exchange: HttpExchange, error: HttpError) -> None:
     await exchange.send({"type": "http.response.body", "body": b"data: %b\n\n" % error.body()})
 
 
-def _broken() -> HttpError:
-    return HttpError(
-        502, "The engine broke off its answer.", kind="server_error", code="engine_failed"
-    )
+def _too_long(what: str) -> HttpError:
+    said = f"The engine sent an {what} that is too long."
+    return HttpError(502, said, kind="server_error", code="engine_failed")

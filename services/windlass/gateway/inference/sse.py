@@ -21,6 +21,12 @@ _LAST_KEY = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|null)\s
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _EVENT_ERROR = re.compile(rb"^event: ?error *$", re.MULTILINE)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# Of one event: the log-probabilities of a long prompt are several million bytes.
+EVENT_BYTES = 16 * 2**20
+
+
+class EventTooLong(Exception):
+    """An engine sends an event that does not end."""
 
 
 class TokenUsage(msgspec.Struct):
@@ -122,7 +128,8 @@ class UsageFilter:
         self._show = show
         self._choices = choices
         self._each: dict[int, TokenUsage] = {}
-        self._rest = b""
+        # Grows in place, since an event may come in many parts.
+        self._rest = bytearray()
         self._carry = b""
         self._last = b""
 
@@ -140,32 +147,43 @@ class UsageFilter:
             return TokenUsage()
 
     def feed(self, data: bytes) -> bytes:
-        """Takes bytes of the engine; returns the complete events for the client."""
+        """Takes bytes of the engine; returns the complete events for the client.
+
+        Raises EventTooLong.
+        """
         if b"\r" in data or self._carry:
             data = self._with_line_feeds(data)
-        if self._rest:
-            data = self._rest + data
+        if rest := self._rest:
+            # The end may have begun in the part before.
+            at = max(0, len(rest) - 1)
+            rest += data
+            if rest.find(b"\n\n", at) < 0:
+                return self._incomplete()
+            data, self._rest = bytes(rest), bytearray()
         if (at := _at_flat_usage(data)) > 0:
             return self._flat(data, at)
         end = data.rfind(b"\n\n")
+        self._rest += data[end + 2 :] if end >= 0 else data
         if end < 0:
-            self._rest = data
-            return b""
-        self._rest = data[end + 2 :]
+            return self._incomplete()
         if _USAGE not in data and _ERROR not in data and _NAMED not in data:
             return data[: end + 2]
         return b"".join([self._event(event) for event in data[:end].split(b"\n\n")])
 
     def _flat(self, data: bytes, at: int) -> bytes:
-        self._rest = b""
         self._count(data[at + len(_FLAT) - 1 : -3], data)
         if self._show is Show.ALL:
             return data
         return data[:at] + (b',"usage":null}\n\n' if self._show is Show.LAST else b"}\n\n")
 
+    def _incomplete(self) -> bytes:
+        if len(self._rest) > EVENT_BYTES:
+            raise EventTooLong
+        return b""
+
     def finish(self) -> bytes:
         """Returns the remaining bytes of a stream that ended within an event."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = bytes(self._rest), bytearray()
         return self._event(rest) if rest.strip(b"\n") else b""
 
     def _with_line_feeds(self, data: bytes) -> bytes:

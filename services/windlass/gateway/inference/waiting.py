@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import grpc
 
+from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
@@ -20,6 +21,7 @@ from windlass.gateway.inference.routes import (
 )
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
+log = telemetry.logger("gateway.inference")
 # Requests that wait for engines at once; each holds its body in memory.
 WAITERS = 1000
 # How long an error that was there before our asking is given to go away.
@@ -162,8 +164,8 @@ class ModelFinder:
     async def _wait(self, project_id: str, model: str, version_id: str) -> VersionRoute:
         first = self._routes.find(version_id)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
+        await self._routes.want(project_id, model)
         while True:
-            await self._routes.want(project_id, model)
             want_again = time.monotonic() + self._routes.touch_seconds
             while (left := want_again - time.monotonic()) > 0:
                 route = self._routes.find(version_id)
@@ -174,6 +176,17 @@ class ModelFinder:
                         raise _not_ready(f"The model could not be started: {route.error}")
                     left = min(left, 1.0)
                 await self._change(left)
+            await self._want_still(project_id, model)
+
+    async def _want_still(self, project_id: str, model: str) -> None:
+        """Says once more that a model is wanted, where somebody hears it."""
+        try:
+            await self._routes.want(project_id, model)
+        except grpc.aio.AioRpcError as error:
+            # A restart of the service must not end a wait that it outlasts.
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            log.warning("model_want_failed", model=model, code=error.code().name)
 
     async def _change(self, seconds: float) -> None:
         deadline = asyncio.timeout(seconds)

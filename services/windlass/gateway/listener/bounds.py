@@ -25,6 +25,7 @@ class ListenerBounds:
     body_seconds: float
     body_rate: int
     write_seconds: float
+    answer_rate: int
 
     @classmethod
     def of(cls, settings: HttpSection) -> "ListenerBounds":
@@ -41,6 +42,7 @@ class ListenerBounds:
             body_seconds=settings.body_seconds,
             body_rate=settings.body_bytes_per_second,
             write_seconds=settings.write_seconds,
+            answer_rate=settings.answer_bytes_per_second,
         )
 
 

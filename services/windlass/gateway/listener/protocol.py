@@ -43,7 +43,11 @@ class BoundedProtocol(HttpToolsProtocol):
         # Seconds that the body may still be silent; every byte earns some back.
         self._patience_seconds = self._bounds.body_seconds
         self._checked = self._since
+        # Since when an answer waits to be read, and its bytes that wait here.
         self._blocked_since: float | None = None
+        self._unread = 0
+        # Seconds that it may still wait; every byte that is read earns some back.
+        self._reader_seconds = self._bounds.write_seconds
         self._ending = False
         self._dropped = 0
         self._refusal: HttpError | None = None
@@ -140,11 +144,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """Notes since when the client does not read."""
-        self._blocked_since = self.loop.time()
+        self._blocked_since, self._unread = self.loop.time(), self._buffered()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """The client reads again."""
+        self._settle(self.loop.time())
         self._blocked_since = None
         super().resume_writing()
 
@@ -154,8 +159,8 @@ class BoundedProtocol(HttpToolsProtocol):
         waited = now - self._since
         if self.transport is None:
             return ""
-        blocked = now - self._blocked_since if self._blocked_since is not None else 0.0
-        if blocked > self._bounds.write_seconds:
+        self._settle(now)
+        if self._reader_seconds < 0:
             self.abort()
             return "unread_answer"
         if self._ending or self.transport.is_closing():
@@ -166,6 +171,19 @@ class BoundedProtocol(HttpToolsProtocol):
             # The answer is out; the body still comes.
             return self._end(waited, "unread_body") if self.cycle.more_body else ""
         return self._check_body(elapsed)
+
+    def _settle(self, now: float) -> None:
+        """Counts the time that the answer has waited for its reader, and what was read."""
+        if self._blocked_since is None:
+            return
+        unread = self._buffered()
+        earned = (self._unread - unread) / self._bounds.answer_rate
+        left = self._reader_seconds - (now - self._blocked_since) + earned
+        self._reader_seconds = min(left, self._bounds.write_seconds)
+        self._blocked_since, self._unread = now, unread
+
+    def _buffered(self) -> int:
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     def _check_head(self, waited: float) -> str:
         if waited < self._bounds.head_seconds:

@@ -5,9 +5,11 @@ May import the gateway's errors and routes, the tunnel and the kernel.
 
 from windlass.gateway.inference.engines.choice import Engines
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
-from windlass.gateway.inference.engines.places import Asker, NoAnswer
+from windlass.gateway.inference.engines.places import Asker
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
+from windlass.gateway.inference.engines.shares import Tenant
 
 __all__ = [
     "Asker",
@@ -18,4 +20,6 @@ __all__ = [
     "Engines",
     "NoAnswer",
     "Offers",
+    "Tenant",
+    "failed",
 ]

@@ -5,11 +5,17 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 
 from windlass.core import telemetry
-from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.connection import (
+    EngineBroken,
+    EngineConnection,
+    EngineSilent,
+)
 from windlass.gateway.inference.engines.ejection import Ejections
-from windlass.gateway.inference.engines.lines import EVEN, EnginePlace, Offers
-from windlass.gateway.inference.engines.places import Asker, NoAnswer, Places
+from windlass.gateway.inference.engines.errors import NoAnswer, failed
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers
+from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
+from windlass.gateway.inference.engines.shares import EVEN
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.tunnel.byte_stream import ConnectStub
 
@@ -29,7 +35,7 @@ class Engines:
     def __init__(
         self, tunnels: ConnectStub | None = None, *, weights: Mapping[str, int] = EVEN
     ) -> None:
-        """`weights` of projects whose requests wait for busy engines, 1 for all others."""
+        """`weights` of organizations and projects whose requests wait, 1 for all others."""
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
         self._ejections = Ejections(lambda address: self._pool(address).active)
@@ -81,41 +87,51 @@ class Engines:
         path: str,
         body: bytes,
         request_id: str,
+        *,
+        again: bool = True,
     ) -> EngineConnection:
         """Sends a request to the place's engine, or to another that takes it.
 
-        Returns with its status and headers read; the place is at the engine that answers. Raises
-        NoAnswer when no engine takes it.
+        Returns with its status and headers read; the place is at the engine that answers. An engine
+        that breaks off may have ended because of the request, which is sent `again` once at most.
+        Raises NoAnswer when no engine takes it, HttpError 502 when the last one broke off.
         """
-        tried: set[str] = set()
+        left = {one.address: one for one in endpoints}
+        broke_off = not again
         for attempt in range(3):
-            if place.pool.address in tried:
-                self._move(place, endpoints, tried)
+            if not left:
+                break
+            if place.pool.address not in left:
+                self._move(place, [*left.values()])
             address = place.pool.address
             try:
-                connection = await place.pool.send(path, body, request_id)
-            except (OSError, EngineBroken) as error:
-                # A pooled connection may have been closed just now: the same engine is
-                # worth one more try, but one that refuses connections is not.
-                if attempt or isinstance(error, OSError):
-                    tried.add(address)
-                self._note_failure(address, error)
-                if isinstance(error, TimeoutError) or tried >= {e.address for e in endpoints}:
+                connection = await place.pool.send(path, body, request_id, fresh=broke_off)
+            except EngineBroken as error:
+                log.warning("engine_broke_off", engine=address, error=repr(error))
+                if broke_off or isinstance(error, EngineSilent):
+                    raise failed(error) from error
+                # A connection that has rested may have been closed just now: the same engine is
+                # worth one more try.
+                broke_off = True
+                continue
+            except OSError as error:
+                log.warning("engine_unreachable", engine=address, error=repr(error))
+                self._ejections.failed(address)
+                del left[address]
+                if isinstance(error, TimeoutError):
                     break
                 continue
             if self._ejections.answered(address):
                 self._places.rerouted()
-            if connection.status not in _TRY_ANOTHER or attempt == 2:
+            others = attempt < 2 and len(left) > 1
+            if connection.status not in _TRY_ANOTHER or (
+                connection.status == HTTPStatus.SERVICE_UNAVAILABLE and not others
+            ):
                 return connection
-            tried.add(address)
-            left = {endpoint.address for endpoint in endpoints} - tried
-            if not left and connection.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                return connection
+            del left[address]
             connection.close()
             place.pool.done(connection)
-            if not left:
-                break
-        raise NoAnswer
+        raise NoAnswer(broke_off=broke_off)
 
     def done(self, place: EnginePlace, connection: EngineConnection | None = None) -> None:
         """Takes back a place, and the connection to the engine if one was opened."""
@@ -140,18 +156,9 @@ class Engines:
         """The requests that wait for a place."""
         return self._places.waiting
 
-    def _note_failure(self, address: str, error: Exception) -> None:
-        log.warning("engine_unreachable", engine=address, error=repr(error))
-        # One that breaks off may have done so because of the request.
-        if isinstance(error, OSError):
-            self._ejections.failed(address)
-
-    def _move(
-        self, place: EnginePlace, endpoints: Sequence[EngineEndpoint], tried: set[str]
-    ) -> None:
-        """Moves a place to an engine that was not tried, however busy."""
-        left = [one for one in endpoints if one.address not in tried]
-        self._places.move(place, self._best(self._ejections.able(left), 0)[0])
+    def _move(self, place: EnginePlace, endpoints: Sequence[EngineEndpoint]) -> None:
+        """Moves a place to one of some engines, however busy."""
+        self._places.move(place, self._best(self._ejections.able(endpoints), 0)[0])
 
     def _best(
         self, endpoints: Sequence[EngineEndpoint], conversation: int

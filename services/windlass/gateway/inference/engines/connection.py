@@ -5,6 +5,7 @@ everything else here together; see docs/benchmarks.md.
 """
 
 import asyncio
+import math
 from typing import Any
 
 import httptools
@@ -17,6 +18,10 @@ BUFFER_BYTES = 256 * 1024
 
 class EngineBroken(Exception):
     """The connection ended, or sent invalid HTTP, before the response was complete."""
+
+
+class EngineSilent(EngineBroken):
+    """Nothing came for too long; the engine may still compute."""
 
 
 class EngineConnection(asyncio.Protocol):
@@ -72,12 +77,15 @@ class EngineConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    async def read(self, most: int | None = None) -> bytes:
-        """The whole body, or its beginning once there are `most` bytes."""
+    async def read(self, most: float = math.inf) -> bytes:
+        """The whole body, or its beginning once there are `most` bytes. Raises EngineBroken."""
         body = await self.readany()
-        while (most is None or len(body) < most) and (data := await self.readany()):
-            body += data
-        return body
+        if self.whole and not self._chunks:
+            return body
+        parts = bytearray(body)
+        while len(parts) < most and (data := await self.readany()):
+            parts += data
+        return bytes(parts)
 
     def rest(self) -> None:
         """Ends the exchange; an incomplete one closes the connection, which cancels it."""
@@ -105,15 +113,15 @@ class EngineConnection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _fail(self, message: str) -> None:
-        self._failure = self._failure or EngineBroken(message)
+    def _fail(self, failure: EngineBroken) -> None:
+        self._failure = self._failure or failure
         self.close()
         self._wake()
 
     def _check_silence(self) -> None:
         left = self._heard + SILENCE_SECONDS - self._loop.time()
         if left <= 0:
-            self._fail("it did not respond in time")
+            self._fail(EngineSilent("it did not respond in time"))
         else:
             self._timer = self._loop.call_later(left, self._check_silence)
 
@@ -127,12 +135,12 @@ class EngineConnection(asyncio.Protocol):
         """See asyncio."""
         self._heard = self._loop.time()
         if self.whole:
-            self._fail("it sent a response without a request")
+            self._fail(EngineBroken("it sent a response without a request"))
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"its response is not HTTP: {error}")
+            self._fail(EngineBroken(f"its response is not HTTP: {error}"))
             return
         self._wake()
 

@@ -1,12 +1,12 @@
-"""Lines of requests that wait for busy engines, fair between projects."""
+"""Lines of requests that wait for busy engines, fair between tenants."""
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from types import MappingProxyType
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
+from windlass.gateway.inference.engines.shares import EVEN, Share, Shares, Tenant
 from windlass.gateway.inference.routes import EngineEndpoint
 
 # Behind so long a wait, what runs in the background waits for others no more.
@@ -15,8 +15,6 @@ AGED_SECONDS = 30.0
 _NEWEST = 0.2
 # Of an interval before any was seen.
 _ASSUMED_SECONDS = 1.0
-# No project has more than others.
-EVEN: Mapping[str, int] = MappingProxyType({})
 # The engines that may get requests of one kind at this moment.
 Offers = Callable[[], tuple[EngineEndpoint, ...]]
 
@@ -24,24 +22,28 @@ Offers = Callable[[], tuple[EngineEndpoint, ...]]
 class EnginePlace:
     """A request that one of the engines answers, or is about to."""
 
-    __slots__ = ("line", "pool", "project_id")
+    __slots__ = ("background", "line", "pool", "tenant")
 
-    def __init__(self, line: "Line", project_id: str, pool: EngineConnectionPool):
+    def __init__(
+        self, line: "Line", tenant: Tenant, pool: EngineConnectionPool, *, background: bool
+    ):
         self.line = line
-        self.project_id = project_id
+        self.tenant = tenant
         self.pool = pool
+        # Others go before it at the engine too.
+        self.background = background
 
 
 class Waiter:
     """A request that waits in a line until it gets a place, or an error."""
 
-    __slots__ = ("background", "decided", "error", "kind", "line", "place", "project_id", "since")
+    __slots__ = ("background", "decided", "error", "kind", "line", "place", "since", "tenant")
 
     def __init__(
-        self, line: "Line", project_id: str, kind: Hashable, *, background: bool, since: float
+        self, line: "Line", tenant: Tenant, kind: Hashable, *, background: bool, since: float
     ):
         self.line = line
-        self.project_id = project_id
+        self.tenant = tenant
         # What is offered to it is offered to all of its kind.
         self.kind = kind
         self.background = background
@@ -51,6 +53,10 @@ class Waiter:
         self.decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.place: EnginePlace | None = None
         self.error: HttpError | None = None
+
+    def may_wait(self, now: float) -> bool:
+        """Returns True if others go before it still."""
+        return self.background and now - self.since < AGED_SECONDS
 
     def give(self, place: EnginePlace) -> None:
         """Ends the wait with a place."""
@@ -75,19 +81,18 @@ class Waiter:
 class Line:
     """The requests for the engines of one version: how many are open, and those that wait.
 
-    The next place goes to the project with the fewest open requests for its weight, the new one
-    counted; among its own, and among projects with as many, to the one that has waited longest.
-    What runs in the background comes last, unless it has waited for long. Times are seconds of one
-    clock.
+    The next place goes to the organization with the fewest open requests for its weight, the new
+    one counted, and to its project with the fewest; among its own, and among projects with as many,
+    to the one that has waited longest. What runs in the background comes last, unless it has waited
+    for long. Times are seconds of one clock.
     """
 
     def __init__(self, version_id: str, weights: Mapping[str, int] = EVEN) -> None:
-        """`weights` are by project, 1 for those that are not in it."""
+        """`weights` are those of `Shares`."""
         self.version_id = version_id
-        self._weights = weights
-        self.open = Counter[str]()
-        # By project and background, in the order of arrival.
-        self._waiting: dict[tuple[str, bool], deque[Waiter]] = {}
+        self.open = Shares(weights)
+        # By background, in the order of arrival.
+        self._waiting: dict[tuple[Tenant, bool], deque[Waiter]] = {}
         self._kinds = Counter[Hashable]()
         self._offers: dict[Hashable, Offers] = {}
         self._interval = _ASSUMED_SECONDS
@@ -106,14 +111,14 @@ class Line:
 
     def join(self, waiter: Waiter, offers: Offers) -> None:
         """Adds a request behind its project's others."""
-        key = (waiter.project_id, waiter.background)
+        key = (waiter.tenant, waiter.background)
         self._waiting.setdefault(key, deque()).append(waiter)
         self._kinds[waiter.kind] += 1
         self._offers[waiter.kind] = offers
 
     def leave(self, waiter: Waiter) -> bool:
         """Removes a request; returns False if it waits no more."""
-        key = (waiter.project_id, waiter.background)
+        key = (waiter.tenant, waiter.background)
         queue = self._waiting.get(key)
         if queue is None or waiter not in queue:
             return False
@@ -140,10 +145,10 @@ class Line:
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
-    def newest_of(self, project_id: str) -> Waiter | None:
-        """The request of a project that came last."""
-        queues = [self._waiting.get((project_id, each)) for each in (False, True)]
-        return max((one[-1] for one in queues if one), key=lambda one: one.since, default=None)
+    def last_of(self, tenant: Tenant) -> Waiter | None:
+        """The request of a tenant that came last, of those in the background if it has any."""
+        queue = self._waiting.get((tenant, True)) or self._waiting.get((tenant, False))
+        return queue[-1] if queue else None
 
     def freed(self, now: float) -> None:
         """Notes that a place became free."""
@@ -156,11 +161,8 @@ class Line:
         """Seconds until the last of those that wait has a place, as fast as places became free."""
         return len(self) * self._interval
 
-    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, float, float]:
-        later = waiter.background and now - waiter.since < AGED_SECONDS
-        project = waiter.project_id
-        share = (self.open[project] + 1) / self._weights.get(project, 1)
-        return later, share, waiter.since
+    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, Share, float]:
+        return waiter.may_wait(now), self.open.of(waiter.tenant, more=1), waiter.since
 
 
 def _first_of(queue: deque[Waiter], kinds: Collection[Hashable]) -> Waiter | None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
+from windlass.gateway.inference.engines.errors import NoAnswer
 from windlass.gateway.inference.engines.lines import EnginePlace, Line, Offers, Waiter
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
+from windlass.gateway.inference.engines.shares import Shares, Tenant
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import WAIT_SECONDS, WAITING
 
@@ -22,25 +23,11 @@ Able = Callable[[Sequence[EngineEndpoint]], Sequence[EngineEndpoint]]
 Pick = Callable[[Sequence[EngineEndpoint]], EngineConnectionPool | None]
 
 
-class NoAnswer(HttpError):
-    """No engine of a model accepted the request; a retry may succeed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            503,
-            "No engine of this model is responding; try again.",
-            kind="service_unavailable_error",
-            code="model_not_ready",
-            param="model",
-            headers={"retry-after": "1"},
-        )
-
-
 class Asker(NamedTuple):
-    """The project that a request is of, and the version whose engines it is for."""
+    """Whose request it is, and the version whose engines it is for."""
 
     version_id: str
-    project_id: str
+    tenant: Tenant
     # It is not a person's or a program's that waits for the answer itself, such as a grader's.
     background: bool = False
 
@@ -55,28 +42,26 @@ class Places:
     def __init__(self, pick: Pick, able: Able, weights: Mapping[str, int]):
         """`pick` chooses an engine that has a free place, if there is one.
 
-        `able` leaves out engines that should get no request now. `weights` are by project.
+        `able` leaves out engines that should get no request now. `weights` are those of `Shares`.
         """
         self._weights = weights
         self._pick = pick
         self._able = able
         self._lines: dict[str, Line] = {}
-        self._waiting = Counter[str]()
+        self._waiting = Shares(weights)
 
     def take(self, asker: Asker, pool: EngineConnectionPool) -> EnginePlace | None:
         """Takes a free place at an engine; None where somebody waits for it."""
         line = self._line(asker.version_id)
         if self._waiting and self._first(line, pool) is not None:
             return None
-        return _placed(line, asker.project_id, pool)
+        return _placed(line, asker.tenant, pool, background=asker.background)
 
     def free(self, place: EnginePlace) -> None:
         """Gives a place back, to the next in its line if anybody waits."""
         line = place.line
         place.pool.active -= 1
-        line.open[place.project_id] -= 1
-        if not line.open[place.project_id]:
-            del line.open[place.project_id]
+        line.open.add(place.tenant, -1)
         self._fill_lines(line, place.pool)
         self._forget_empty(line)
 
@@ -127,15 +112,14 @@ class Places:
     @property
     def waiting(self) -> int:
         """The requests that wait."""
-        return self._waiting.total()
+        return self._waiting.total
 
     def _join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
         self._make_room(asker)
-        line, now = self._line(asker.version_id), _now()
-        project = asker.project_id
-        waiter = Waiter(line, project, kind, background=asker.background, since=now)
+        line = self._line(asker.version_id)
+        waiter = Waiter(line, asker.tenant, kind, background=asker.background, since=_now())
         line.join(waiter, offers)
-        self._count(project, 1)
+        self._count(asker.tenant, 1)
         self._serve(line)
         return waiter
 
@@ -143,7 +127,7 @@ class Places:
         """Ends a wait, and gives back a place that was not taken."""
         line = waiter.line
         if line.leave(waiter):
-            self._count(waiter.project_id, -1)
+            self._count(waiter.tenant, -1)
         if waiter.place is not None:
             self.free(waiter.take())
         WAIT_SECONDS.observe(_now() - waiter.since)
@@ -191,43 +175,42 @@ class Places:
 
     def _give(self, waiter: Waiter, pool: EngineConnectionPool) -> None:
         waiter.line.leave(waiter)
-        self._count(waiter.project_id, -1)
-        waiter.give(_placed(waiter.line, waiter.project_id, pool))
+        self._count(waiter.tenant, -1)
+        may_wait = waiter.may_wait(_now())
+        waiter.give(_placed(waiter.line, waiter.tenant, pool, background=may_wait))
 
     def _end(self, waiter: Waiter, error: HttpError) -> None:
         waiter.line.leave(waiter)
-        self._count(waiter.project_id, -1)
+        self._count(waiter.tenant, -1)
         waiter.refuse(error)
 
     def _make_room(self, asker: Asker) -> None:
-        """Ends the newest wait of the project with the most for its weight, where too many wait.
+        """Ends the newest wait of the tenant with the most for its weight, where too many wait.
 
-        Raises HttpError 429 if that is the project of the request itself.
+        What runs in the background goes first. Raises HttpError 429 if that is the tenant of the
+        request itself, unless others of its own may wait and this one may not.
         """
         if self.waiting < WAITERS:
             return
-        most = max(map(self._share, self._waiting))
-        if self._share(asker.project_id) >= most:
-            own = self._waiting[asker.project_id]
-            raise _too_many(self._lines.get(asker.version_id), own)
-        greediest = [project for project in self._waiting if self._share(project) == most]
-        newest = [
+        share = self._waiting.of
+        most = max(map(share, self._waiting))
+        is_own = share(asker.tenant) >= most
+        greediest = [one for one in self._waiting if share(one) == most]
+        lasts = [
             waiter
             for line in self._lines.values()
-            for project in greediest
-            if (waiter := line.newest_of(project)) is not None
+            for tenant in ([asker.tenant] if is_own else greediest)
+            if (waiter := line.last_of(tenant)) is not None
         ]
-        last = max(newest, key=lambda one: one.since)
-        self._end(last, _too_many(last.line, self._waiting[last.project_id]))
+        last = max(lasts, key=lambda one: (one.background, one.since))
+        if is_own and (asker.background or not last.background):
+            waiting = self._waiting.number(asker.tenant)
+            raise _too_many(self._lines.get(asker.version_id), waiting)
+        self._end(last, _too_many(last.line, self._waiting.number(last.tenant)))
 
-    def _share(self, project_id: str) -> float:
-        return self._waiting[project_id] / self._weights.get(project_id, 1)
-
-    def _count(self, project_id: str, number: int) -> None:
-        self._waiting[project_id] += number
-        if not self._waiting[project_id]:
-            del self._waiting[project_id]
-        WAITING.set(self._waiting.total())
+    def _count(self, tenant: Tenant, number: int) -> None:
+        self._waiting.add(tenant, number)
+        WAITING.set(self.waiting)
 
     def _line(self, version_id: str) -> Line:
         line = self._lines.get(version_id)
@@ -240,10 +223,12 @@ class Places:
             del self._lines[line.version_id]
 
 
-def _placed(line: Line, project_id: str, pool: EngineConnectionPool) -> EnginePlace:
-    line.open[project_id] += 1
+def _placed(
+    line: Line, tenant: Tenant, pool: EngineConnectionPool, *, background: bool
+) -> EnginePlace:
+    line.open.add(tenant, 1)
     pool.active += 1
-    return EnginePlace(line, project_id, pool)
+    return EnginePlace(line, tenant, pool, background=background)
 
 
 def _now() -> float:

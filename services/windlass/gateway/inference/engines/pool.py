@@ -33,12 +33,15 @@ class EngineConnectionPool:
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
 
-    async def send(self, path: str, body: bytes, request_id: str) -> EngineConnection:
+    async def send(
+        self, path: str, body: bytes, request_id: str, *, fresh: bool = False
+    ) -> EngineConnection:
         """Sends a request; returns the connection with the status read.
 
-        Raises OSError or TimeoutError when it cannot connect, EngineBroken.
+        Uses no connection that has rested if it shall be `fresh`. Raises OSError or TimeoutError
+        when it cannot connect, EngineBroken.
         """
-        connection = self._rested() or await self._connect()
+        connection = (None if fresh else self._rested()) or await self._connect()
         head = self._heads.get(path) or self._head(path)
         ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
         try:

@@ -1,0 +1,27 @@
+"""Errors of exchanges with engines, as clients read them."""
+
+from windlass.gateway.errors import HttpError
+from windlass.gateway.inference.engines.connection import EngineBroken, EngineSilent
+
+
+class NoAnswer(HttpError):
+    """No engine of a model accepted the request; a retry may succeed."""
+
+    def __init__(self, *, broke_off: bool = False) -> None:
+        """`broke_off` if an engine that had the request ended, perhaps because of it."""
+        super().__init__(
+            503,
+            "No engine of this model is responding; try again.",
+            kind="service_unavailable_error",
+            code="model_not_ready",
+            param="model",
+            headers={"retry-after": "1"},
+        )
+        self.broke_off = broke_off
+
+
+def failed(error: EngineBroken) -> HttpError:
+    """Returns the error of an answer that an engine began, or might have."""
+    silent = isinstance(error, EngineSilent)
+    said = "The engine did not go on." if silent else "The engine broke off its answer."
+    return HttpError(502, said, kind="server_error", code="engine_failed")

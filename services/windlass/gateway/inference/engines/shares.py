@@ -1,0 +1,60 @@
+"""Shares of tenants in what is scarce, by weight."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+# Nobody has more than others.
+EVEN: Mapping[str, int] = MappingProxyType({})
+Share = tuple[float, float]
+
+
+class Tenant(NamedTuple):
+    """The organization and the project that a request is of."""
+
+    organization_id: str
+    project_id: str
+
+
+class Shares:
+    """Requests of tenants; an organization's projects have its part together."""
+
+    def __init__(self, weights: Mapping[str, int] = EVEN) -> None:
+        """`weights` are by organization and by project, 1 for those that are not in it."""
+        self._weights = weights
+        self._organizations = Counter[str]()
+        self._tenants = Counter[Tenant]()
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(self._tenants)
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def add(self, tenant: Tenant, number: int) -> None:
+        """Counts so many more requests, or fewer."""
+        self._tenants[tenant] += number
+        self._organizations[tenant.organization_id] += number
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+            if not self._organizations[tenant.organization_id]:
+                del self._organizations[tenant.organization_id]
+
+    def number(self, tenant: Tenant) -> int:
+        """Returns the tenant's own requests."""
+        return self._tenants[tenant]
+
+    @property
+    def total(self) -> int:
+        """The requests of all tenants."""
+        return self._organizations.total()
+
+    def of(self, tenant: Tenant, more: int = 0) -> Share:
+        """Returns the organization's requests for its weight, then the project's, `more` added."""
+        organization, project = tenant
+        weight = self._weights.get
+        return (
+            (self._organizations[organization] + more) / weight(organization, 1),
+            (self._tenants[tenant] + more) / weight(project, 1),
+        )
