@@ -14,6 +14,7 @@ from tests.support.fakes.serving_stack import FakeStack, running_stack, streamin
 from tests.support.waiting import soon, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.adopted import forwarder
 from windlass_agent.engines.adopted import stack as stack_client
 from windlass_agent.executors import adopted
@@ -365,8 +366,15 @@ async def test_a_client_that_is_retired_within_a_probe_ends_that_first(
     assert client.open == 0
 
 
+async def test_an_event_of_several_lines_is_one(ready: Adopted) -> None:
+    lines = json.dumps(json.loads(chunk("a")[6:]), indent=1).encode().split(b"\n")
+    ready.stack.handler = streaming(b"".join(b"data: %b\n" % one for one in lines) + b"\n", DONE)
+    first, *_, done = await ready.stream()
+    assert (first["choices"][0]["delta"]["content"], done) == ("a", "[DONE]")
+
+
 async def test_bodies_are_bounded_together(ready: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 1000)
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 2000)
     status, answer = await ready.ask(padding="x" * 2000)
     assert (status, answer["error"]["code"]) == (503, "engine_overloaded")
     assert (await ready.ask())[0] == 200
@@ -378,7 +386,7 @@ async def test_bodies_are_bounded_together(ready: Adopted, monkeypatch: pytest.M
 async def test_a_body_is_not_kept_while_its_answer_comes(
     ready: Adopted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 1000)
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 2000)
     ready.stack.handler = _endless
     body = {"model": "ours", "stream": True, "padding": "x" * 800}
     async with ready.session() as session:
@@ -386,6 +394,41 @@ async def test_a_body_is_not_kept_while_its_answer_comes(
             answer = await session.post(CHAT, json=body)
             assert answer.status == 200, await answer.text()
             await answer.content.readuntil(b"\n\n")
+
+
+async def test_a_body_is_not_kept_until_its_answer_comes(
+    ready: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 2000)
+    asked, release = 0, asyncio.Event()
+
+    async def thinks(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return web.json_response({"choices": []})
+
+    ready.stack.handler = thinks
+    asking = []
+    for _ in range(3):
+        asking.append(asyncio.create_task(ready.ask(padding="x" * 800)))
+        await until(lambda: asked, holds=lambda count: count == len(asking))
+    release.set()
+    assert {status for status, _ in await asyncio.gather(*asking)} == {200}
+
+
+def test_a_model_holds_half_of_what_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder, "MAX_HELD_BYTES", 1000)
+    held = forwarder.HeldBytes()
+    with held.holding("greedy") as first, held.holding("greedy") as second:
+        first(400)
+        with pytest.raises(ApiError):
+            second(101)
+        second(100)
+        with held.holding("modest") as other:
+            other(500)
+    with held.holding("greedy") as hold:
+        hold(500)
 
 
 async def test_a_stack_that_went_away_is_503_and_then_starting(ready: Adopted) -> None:

@@ -9,9 +9,9 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
-from tests.integration.gateway.test_chat import used
 from tests.support.services.front import Engine, Front, Handler, running_engine, running_front
 from tests.support.services.front import usage as tokens
+from tests.support.services.front_usage import used
 from tests.unit.graders.test_definitions import CHECK, LABEL, LIKE, MULTI, PYTHON, SCORE
 
 

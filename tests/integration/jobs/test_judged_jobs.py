@@ -15,11 +15,11 @@ import openai
 import pytest
 import sqlalchemy as sa
 from aiohttp import web
-from tests.integration.gateway.test_chat import used
 from tests.integration.graders.test_graders import says
 from tests.support.environments.sandbox import needed_sandbox
 from tests.support.services.front import Engine, running_engine
 from tests.support.services.front_jobs import FrontJobs, import_model, running_front_jobs
+from tests.support.services.front_usage import used
 from tests.support.services.jobs_plane import ScriptedRun, Tenant
 from tests.support.waiting import until
 from tests.unit.graders.test_definitions import CHECK, LABEL, PYTHON, SCORE

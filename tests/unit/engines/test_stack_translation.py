@@ -73,7 +73,7 @@ def test_an_answer_has_our_name_and_the_stacks_usage() -> None:
     assert json.loads(answer().whole(encoded(whole))) == whole | {"model": NAMES.ours}
 
 
-@pytest.mark.parametrize("usage", [{}, {"usage": None}])
+@pytest.mark.parametrize("usage", [{}, {"usage": None}, {"usage": {}}, {"usage": [7]}])
 def test_usage_that_a_stack_does_not_count_is_estimated_and_says_so(usage: dict[str, Any]) -> None:
     choices = [{"message": {"content": "x" * 400}}, {"message": {"content": None}}]
     found = json.loads(answer().whole(encoded({"choices": choices} | usage)))["usage"]
@@ -107,6 +107,15 @@ def test_chunks_of_vllm_without_usage_are_estimated_by_answer() -> None:
     assert [one["completion_tokens"] for one in both] == [1, 1, 2]
 
 
+def test_numbers_of_answers_that_nobody_asked_for_take_no_room() -> None:
+    spoken = answer("vllm")
+    for index in (0, -1, *range(10**6, 10**6 + 1000)):
+        choices = [{"index": index, "delta": {"content": "Hi"}}]
+        last = json.loads(spoken.chunk(encoded({"choices": choices})))["usage"]
+    assert last["completion_tokens"] == 1002
+    assert len(spoken._tokens) == 1
+
+
 def test_a_stream_without_numbers_ends_with_the_estimate() -> None:
     spoken = answer()
     assert spoken.closing() == b""
@@ -133,6 +142,8 @@ def test_an_error_that_is_null_is_none() -> None:
     "choices",
     [
         [{"delta": {"reasoning_content": "so"}}],
+        [{"delta": {"reasoning": "so"}}],
+        [{"delta": {"refusal": "so"}}],
         [{"delta": {"tool_calls": [0]}}],
         [{"text": "so"}],
         [{"text": "a", "index": 0}],
@@ -161,8 +172,17 @@ def test_an_error_within_a_stream_is_an_error() -> None:
         (400, {"error": {"message": "bad", "param": "n", "code": "c"}}, (400, "bad", "n", None)),
         (400, {"error": {"message": "x", "code": LONG}}, (400, "x", None, LONG)),
         (422, {"detail": "no"}, (422, "no", None, None)),
+        (
+            422,
+            {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Field required"}]},
+            (422, "Field required", "messages.0.role", None),
+        ),
+        (422, {"detail": [{}]}, (422, "refused", None, None)),
         (429, {"error": "slow down"}, (429, "slow down", None, None)),
         (404, {"error": {"message": "org/their-model"}}, (503, "lost", None, "stack_lost_model")),
+        (404, {"error": {"code": "model_not_found"}}, (503, "lost", None, "stack_lost_model")),
+        (404, {"detail": "Not Found"}, (400, "does not answer such", None, None)),
+        (404, None, (503, "not available", None, "stack_unavailable")),
         (503, {"error": "10.0.0.3:8000"}, (503, "not available", None, "stack_unavailable")),
         (500, {"error": "/srv/x.py"}, (500, "failed", None, "engine_error")),
         (502, None, (503, "not available", None, "stack_unavailable")),

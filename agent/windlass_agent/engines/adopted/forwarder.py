@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -28,20 +29,23 @@ MAX_ANSWER_BYTES = 32 * 2**20
 # Of bodies and answers of all requests, for an agent that has little memory.
 MAX_HELD_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
+# Of a body that is sent; what the system's buffers do not take waits.
+_PIECE_BYTES = 64 * 2**10
 # For those that leave; drained before.
 _SHUTDOWN_SECONDS = 0.1
 _log = logger("adopted")
 
 
 class HeldBytes:
-    """Bytes that all forwarders of an agent hold, within their bound."""
+    """Bytes that all forwarders of an agent hold, within their bound, and half of it for each."""
 
     def __init__(self) -> None:
         self._held = 0
+        self._of = Counter[str]()
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[Callable[[int], None]]:
-        """Yields what counts more bytes, or fewer, until the end of the block.
+    def holding(self, model: str) -> Iterator[Callable[[int], None]]:
+        """Yields what counts more bytes of a model, or fewer, until the end of the block.
 
         That raises ApiError where they are too many.
         """
@@ -49,7 +53,8 @@ class HeldBytes:
 
         def hold(size: int) -> None:
             nonlocal own
-            if size > 0 and self._held + size > MAX_HELD_BYTES:
+            full = self._held + size > MAX_HELD_BYTES
+            if size > 0 and (full or self._of[model] + size > MAX_HELD_BYTES // 2):
                 raise ApiError(
                     "Too many large requests go to serving stacks at once; try again.",
                     status=503,
@@ -57,11 +62,15 @@ class HeldBytes:
                 )
             own += size
             self._held += size
+            self._of[model] += size
 
         try:
             yield hold
         finally:
             self._held -= own
+            self._of[model] -= own
+            if not self._of[model]:
+                del self._of[model]
 
 
 class Forwarder:
@@ -116,7 +125,7 @@ class Forwarder:
                 self._idle.set()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        with self._held.holding() as hold:
+        with self._held.holding(str(self._socket)) as hold:
             body = await _body(request, hold)
             # After the body, so that nothing comes between the stack and its use.
             stack = self.stack
@@ -124,11 +133,11 @@ class Forwarder:
             size = len(body)
             answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=size)
             body = body_for_stack(body, names, dialect=stack.spec.dialect)
+            sending = _Sending(body, lambda: hold(-size))
+            # Kept by what sends it alone, until it is sent: an answer may take long.
+            del body
             try:
-                async with stack.post(request.path, body, request_id.get()) as response:
-                    # It has been sent; an answer may take long.
-                    body = b""
-                    hold(-size)
+                async with stack.post(request.path, sending, request_id.get()) as response:
                     await _require_good(response, names)
                     if response.content_type != "text/event-stream":
                         return _json(answer.whole(await _read(response, MAX_ANSWER_BYTES, hold)))
@@ -138,6 +147,22 @@ class Forwarder:
                 raise ApiError(
                     "The serving stack does not answer.", status=503, code="stack_unavailable"
                 ) from error
+
+
+class _Sending:
+    """The body of a request on its way to a stack."""
+
+    def __init__(self, body: bytes, sent: Callable[[], None]):
+        """`sent` is called once nothing of it is kept any more."""
+        self.size = len(body)
+        self._body = body
+        self._sent = sent
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for at in range(0, self.size, _PIECE_BYTES):
+            yield self._body[at : at + _PIECE_BYTES]
+        self._body = b""
+        self._sent()
 
 
 async def _body(request: web.Request, hold: Callable[[int], None]) -> bytes:
@@ -201,7 +226,8 @@ async def _events(stream: aiohttp.StreamReader, answer: StackAnswer) -> AsyncIte
     """Yields server-sent events; raises ApiError for a stream that fails or breaks off."""
     try:
         async for event in _split(stream):
-            data = b"\n".join(
+            # Lines of JSON end between its tokens; in one line it is one event still.
+            data = b" ".join(
                 line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")
             )
             if not data:

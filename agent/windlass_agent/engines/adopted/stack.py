@@ -4,7 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -20,6 +20,15 @@ SILENCE_SECONDS = 900.0
 LIST_BYTES = 4 * 2**20
 _NAMED = 5
 _WITHOUT_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+class SizedBody(Protocol):
+    """A body in pieces."""
+
+    size: int
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yields the pieces, once."""
 
 
 class StackProblem(Exception):
@@ -60,16 +69,19 @@ class StackClient:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: bytes, request_id: str
+        self, path: str, body: SizedBody, request_id: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Sends a request, and yields the answer; raises aiohttp.ClientError or TimeoutError."""
-        headers = {"Content-Type": "application/json", "x-request-id": request_id}
+        headers = {
+            "Content-Type": "application/json",
+            # Many servers take no body of which they do not know the length.
+            "Content-Length": str(body.size),
+            "x-request-id": request_id,
+        }
         # Whoever redirects would get the key.
         sending = self._session.post(
             self._base + path, data=body, headers=headers, allow_redirects=False
         )
-        # Not kept here for as long as the answer comes.
-        del body
         async with self._using(), sending as response:
             yield response
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from windlass.inference_api.errors import ApiError, bad_value, model_not_found
+from windlass.inference_api.requests import MAX_CHOICES
 
 VLLM = "vllm"
 # Of text, for what a stack does not count.
@@ -22,6 +23,8 @@ _LAST_USAGE = Raw(b'{"include_usage":true}')
 _NULL = (b"", b"null")
 # Of a stack's reasons, those that are ours too.
 _CODES = {"context_length_exceeded": "context_length_exceeded"}
+# Where FastAPI found a field.
+_PLACES = ("body", "query", "path")
 # Of a chunk, beside what it says.
 _HEAD = ("id", "object", "created", "model")
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -40,8 +43,14 @@ class _Written(Struct):
     """Text of a choice or of its delta."""
 
     content: Any = None
+    reasoning: Any = None
     reasoning_content: Any = None
+    refusal: Any = None
     tool_calls: Any = None
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return msgspec.structs.astuple(self)
 
 
 class _StackChoice(Struct):
@@ -51,7 +60,13 @@ class _StackChoice(Struct):
     index: int = 0
 
 
+class _StackUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
 _choices = msgspec.json.Decoder(list[_StackChoice])
+_usage = msgspec.json.Decoder(_StackUsage | None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +116,9 @@ class StackAnswer:
     dialect: str
     body_bytes: int
     """Of the request, which has the prompt."""
-    # By each answer's number.
+    # By each answer's number, and of all.
     _tokens: dict[int, int] = field(default_factory=dict, init=False)
+    _all_tokens: int = field(default=0, init=False)
     # The stack has told its own numbers.
     _is_counted: bool = field(default=False, init=False)
     _last: dict[str, Raw] = field(default_factory=dict, init=False)
@@ -110,9 +126,9 @@ class StackAnswer:
     def whole(self, content: bytes) -> bytes:
         """An answer that is not streamed; raises ApiError where it is no JSON object."""
         fields = _object(content)
-        if bytes(fields.get("usage", b"")) in _NULL:
+        if not _counts(fields.get("usage")):
             self._count(fields.get("choices"))
-            fields["usage"] = self._estimate(sum(self._tokens.values()))
+            fields["usage"] = self._estimate(self._all_tokens)
         return _encode(self._named(fields))
 
     def chunk(self, data: bytes) -> bytes:
@@ -122,10 +138,10 @@ class StackAnswer:
             raise StackFailed(data)
         usage = fields.pop("usage", Raw(b"null"))
         number = self._count(fields.get("choices"))
-        if bytes(usage) not in _NULL:
+        if _counts(usage):
             self._is_counted = True
         elif not self._is_counted:
-            tokens = sum(self._tokens.values())
+            tokens = self._all_tokens
             if self.dialect == VLLM and number is not None:
                 # Its numbers in a chunk are of the chunk's own answer.
                 tokens = self._tokens[number]
@@ -137,7 +153,7 @@ class StackAnswer:
         """The data of a last event with the estimate; empty where the stack has counted."""
         if self._is_counted or not self._last:
             return b""
-        estimate = {"choices": Raw(b"[]"), "usage": self._estimate(sum(self._tokens.values()))}
+        estimate = {"choices": Raw(b"[]"), "usage": self._estimate(self._all_tokens)}
         return _encode(self._named(self._last) | estimate)
 
     def _named(self, fields: dict[str, Raw]) -> dict[str, Raw]:
@@ -148,19 +164,21 @@ class StackAnswer:
     def _count(self, choices: Raw | None) -> int | None:
         """Adds the tokens of what is written, at least one for each answer that has something.
 
-        Returns the number of the first answer.
+        Returns the number of the first answer; numbers that no request can have are the first.
         """
         try:
             found = _choices.decode(choices) if choices else []
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        for one in found:
+        numbers = [one.index if 0 <= one.index < MAX_CHOICES else 0 for one in found]
+        for number, one in zip(numbers, found, strict=True):
             said = one.delta or one.message
-            parts = (said.content, said.reasoning_content, said.tool_calls) if said else (one.text,)
+            parts = said.parts if said else (one.text,)
             written = sum(len(_encode(part)) for part in parts if part)
             new = max(1, written // BYTES_PER_TOKEN) if written else 0
-            self._tokens[one.index] = self._tokens.get(one.index, 0) + new
-        return found[0].index if found else None
+            self._tokens[number] = self._tokens.get(number, 0) + new
+            self._all_tokens += new
+        return numbers[0] if numbers else None
 
     def _estimate(self, completion: int) -> Raw:
         prompt = max(1, self.body_bytes // BYTES_PER_TOKEN)
@@ -175,9 +193,6 @@ class StackAnswer:
 
 def refusal(content: bytes, status: int, names: ModelNames) -> ApiError:
     """A refusal of the stack, in OpenAI's shape and with the public name."""
-    if status == 404:
-        # It was there when the engine was declared ready.
-        return ApiError("The serving stack lost the model.", status=503, code="stack_lost_model")
     if status >= 500 and status not in (500, 501):
         return ApiError("The serving stack is not available.", status=503, code="stack_unavailable")
     if status == 500:
@@ -188,14 +203,45 @@ def refusal(content: bytes, status: int, names: ModelNames) -> ApiError:
         document = None
     error = document.get("error", document) if isinstance(document, dict) else {}
     error = error if isinstance(error, dict) else {"message": error}
-    said = error.get("message") or error.get("detail") or "The serving stack refused the request."
-    param = error.get("param")
+    if status == 404:
+        return _missing(document, names)
+    said, param = error.get("message") or error.get("detail"), error.get("param")
+    if isinstance(said, list) and said and isinstance(said[0], dict):
+        # FastAPI's own form: a list of errors.
+        problem = said[0]
+        said, param = problem.get("msg"), _field(problem.get("loc"))
     return ApiError(
-        names.in_text(str(said)[:4000]),
+        names.in_text(str(said or "The serving stack refused the request.")[:4000]),
         status=status,
         param=str(param)[:200] if param else None,
         code=_CODES.get(str(error.get("code"))),
     )
+
+
+def _missing(document: Any, names: ModelNames) -> ApiError:
+    """The error for a 404: the model is gone, the route is unknown, or a proxy has no stack."""
+    if not isinstance(document, dict):
+        return ApiError("The serving stack is not available.", status=503, code="stack_unavailable")
+    said = msgspec.json.encode(document).decode()
+    if names.theirs in said or "model_not_found" in said:
+        # It was there when the engine was declared ready.
+        return ApiError("The serving stack lost the model.", status=503, code="stack_lost_model")
+    return ApiError("The serving stack does not answer such requests.", status=400)
+
+
+def _field(place: Any) -> str:
+    """The name of a field by FastAPI's list of its parts."""
+    parts = [str(part) for part in place] if isinstance(place, list) else []
+    return ".".join(parts[1:] if parts[:1] and parts[0] in _PLACES else parts)
+
+
+def _counts(usage: Raw | None) -> bool:
+    """Returns True for numbers of tokens."""
+    try:
+        found = _usage.decode(usage) if usage else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return found is not None and found != _StackUsage()
 
 
 def _object(content: bytes) -> dict[str, Raw]:

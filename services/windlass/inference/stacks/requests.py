@@ -36,10 +36,9 @@ class StackRequests:
             raise InvalidArgument("cluster_id is required.", param="cluster_id")
         name = rules.check_name(request.name)
         url = rules.check_url(request.url)
-        if not request.HasField("key"):
-            await self._require_same_place(name, request.cluster_id, url)
         key = rules.check_key(request.key)
         sealed = self._envelope.seal(key, context=request.cluster_id) if key else b""
+        keeps_key = not request.HasField("key")
         stored = await self._stacks.put(
             Stack(
                 name=name,
@@ -52,23 +51,10 @@ class StackRequests:
                 context_length=request.context_length,
                 embeddings=request.embeddings,
             ),
-            keeps_key=not request.HasField("key"),
+            keeps_key=keeps_key,
         )
         self._wake.touch("inference")
         return _message(stored)
-
-    async def _require_same_place(self, name: str, cluster_id: str, url: str) -> None:
-        """Raises InvalidArgument where a key that is kept would be told to somebody else."""
-        former = await self._stacks.find(name)
-        if former is None or not former.sealed_key:
-            return
-        place = (former.cluster_id, rules.origin(former.url))
-        if (cluster_id, rules.origin(url)) != place:
-            raise InvalidArgument(
-                f"{name} has a key, which is for {former.url} in its cluster alone; give the key "
-                "for the new place, or an empty one.",
-                param="key",
-            )
 
     async def list(self, request: pb.ListStacksRequest) -> pb.ListStacksResponse:
         """Stacks by name."""

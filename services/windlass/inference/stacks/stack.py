@@ -52,10 +52,20 @@ class Stack:
         return KINDS[self.dialect]
 
 
-def origin(url: str) -> tuple[str, str]:
-    """Returns whom a key is told at an address: scheme, host and port."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc
+def require_same_place(former: Stack, new: Stack) -> None:
+    """Raises InvalidArgument where a key that is kept would be told to somebody else."""
+    if former.sealed_key and _place(former) != _place(new):
+        raise InvalidArgument(
+            f"{new.name} has a key, which is for {former.url} in its cluster alone; give the key "
+            "for the new place, or an empty one.",
+            param="key",
+        )
+
+
+def _place(stack: Stack) -> tuple[str, str, str]:
+    """The party that a key is told: cluster, scheme, host and port."""
+    parts = urlsplit(stack.url)
+    return stack.cluster_id, parts.scheme, parts.netloc
 
 
 def is_adopted(kind: str) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.db import Database, metadata
 from windlass.core.errors import NotFound
 from windlass.inference.loads import CLOCK
-from windlass.inference.stacks.stack import Stack
+from windlass.inference.stacks.stack import Stack, require_same_place
 
 stacks = sa.Table(
     "inference_stacks",
@@ -47,31 +47,38 @@ class StackStore:
         self._database = database
 
     async def put(self, stack: Stack, *, keeps_key: bool) -> Stack:
-        """Stores or replaces a stack, perhaps but for its key; the times are the database's."""
+        """Stores or replaces a stack, perhaps but for its key; the times are the database's.
+
+        Raises InvalidArgument where a key that is kept would be told to somebody else.
+        """
         values = {name: getattr(stack, name) for name in _NAMES}
         values |= {"created_at": CLOCK, "updated_at": CLOCK}
         kept = {"created_at", "sealed_key"} if keeps_key else {"created_at"}
         changed = {name: value for name, value in values.items() if name not in kept}
-        statement = insert(stacks).values(values)
-        statement = statement.on_conflict_do_update(index_elements=["name"], set_=changed)
+        new = insert(stacks).values(values).on_conflict_do_nothing().returning(stacks)
+        is_it = stacks.c.name == stack.name
         async with self._database.begin() as connection:
-            row = (await connection.execute(statement.returning(stacks))).one()
-        return _to_stack(row)
-
-    async def find(self, name: str) -> Stack | None:
-        """A stack; None where there is none of the name."""
-        async with self._database.autocommit() as connection:
-            query = stacks.select().where(stacks.c.name == name)
-            row = (await connection.execute(query)).first()
-        return None if row is None else _to_stack(row)
+            row = (await connection.execute(new)).first()
+            if row is None:
+                # Locked, so that nobody gives it another key or place before it is changed.
+                query = stacks.select().where(is_it).with_for_update()
+                former = (await connection.execute(query)).first()
+                if former is not None and keeps_key:
+                    require_same_place(_to_stack(former), stack)
+                replace = stacks.update().where(is_it).values(changed).returning(stacks)
+                row = (await connection.execute(replace)).first()
+        return _to_stack(row) if row is not None else await self.put(stack, keeps_key=keeps_key)
 
     async def get(self, name: str) -> Stack:
         """A stack; raises NotFound."""
-        if (found := await self.find(name)) is None:
+        query = stacks.select().where(stacks.c.name == name)
+        async with self._database.autocommit() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
             raise NotFound(
                 f"There is no serving stack {name[:63]!r}.", reason="stack_not_found", param="stack"
             )
-        return found
+        return _to_stack(row)
 
     async def list(self, *, after: str, limit: int) -> Sequence[Stack]:
         """Stacks by name."""

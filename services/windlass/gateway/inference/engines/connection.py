@@ -21,7 +21,7 @@ class EngineBroken(Exception):
 
 
 class EngineSilent(EngineBroken):
-    """Nothing came for too long; the engine may still compute."""
+    """The engine sent nothing for too long; it may still compute."""
 
 
 class EngineConnection(asyncio.Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
-from windlass.gateway.inference.engines.shares import EVEN, Share, Shares, Tenant
+from windlass.gateway.inference.engines.shares import EVEN, Share, Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
 
 # Behind so long a wait, what runs in the background waits for others no more.
@@ -88,9 +88,9 @@ class Line:
     """
 
     def __init__(self, version_id: str, weights: Mapping[str, int] = EVEN) -> None:
-        """`weights` are those of `Shares`."""
+        """`weights` are those of `TenantShares`."""
         self.version_id = version_id
-        self.open = Shares(weights)
+        self.open = TenantShares(weights)
         # By background, in the order of arrival.
         self._waiting: dict[tuple[Tenant, bool], deque[Waiter]] = {}
         self._kinds = Counter[Hashable]()

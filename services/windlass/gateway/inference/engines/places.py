@@ -9,7 +9,7 @@ from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.errors import NoAnswer
 from windlass.gateway.inference.engines.lines import EnginePlace, Line, Offers, Waiter
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
-from windlass.gateway.inference.engines.shares import Shares, Tenant
+from windlass.gateway.inference.engines.shares import Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import WAIT_SECONDS, WAITING
 
@@ -24,7 +24,7 @@ Pick = Callable[[Sequence[EngineEndpoint]], EngineConnectionPool | None]
 
 
 class Asker(NamedTuple):
-    """Whose request it is, and the version whose engines it is for."""
+    """The tenant of a request, and the version whose engines it is for."""
 
     version_id: str
     tenant: Tenant
@@ -42,13 +42,14 @@ class Places:
     def __init__(self, pick: Pick, able: Able, weights: Mapping[str, int]):
         """`pick` chooses an engine that has a free place, if there is one.
 
-        `able` leaves out engines that should get no request now. `weights` are those of `Shares`.
+        `able` leaves out engines that should get no request now. `weights` are those of
+        `TenantShares`.
         """
         self._weights = weights
         self._pick = pick
         self._able = able
         self._lines: dict[str, Line] = {}
-        self._waiting = Shares(weights)
+        self._waiting = TenantShares(weights)
 
     def take(self, asker: Asker, pool: EngineConnectionPool) -> EnginePlace | None:
         """Takes a free place at an engine; None where somebody waits for it."""

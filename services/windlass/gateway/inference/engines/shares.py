@@ -1,4 +1,4 @@
-"""Shares of tenants in what is scarce, by weight."""
+"""TenantShares of tenants in what is scarce, by weight."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ class Tenant(NamedTuple):
     project_id: str
 
 
-class Shares:
+class TenantShares:
     """Requests of tenants; an organization's projects have its part together."""
 
     def __init__(self, weights: Mapping[str, int] = EVEN) -> None:

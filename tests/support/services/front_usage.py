@@ -1,0 +1,25 @@
+"""Usage as the front door of a test has counted it."""
+
+import time
+from typing import Any
+
+from tests.support.services.front import Front
+from tests.support.waiting import until
+
+START = int(time.time()) - 86400
+
+
+async def used(front: Front, requests: int) -> dict[str, Any]:
+    """The sums of usage, once they count so many requests."""
+    async with front.http() as http:
+
+        async def sums() -> dict[str, Any] | None:
+            answer = await http.get("/v1/usage", params={"start_time": START, "limit": 31})
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            while page["next_page"] and not any(b["results"] for b in page["data"]):
+                query = {"start_time": START, "limit": 31, "page": page["next_page"]}
+                page = (await http.get("/v1/usage", params=query)).json()
+            return next((r for b in page["data"] for r in b["results"]), None)
+
+        return await until(sums, holds=lambda found: found["num_model_requests"] >= requests)
