@@ -28,6 +28,9 @@ TEMPLATES = {
     ("llama", "<|start_header_id|>ipython{{ '\"parameters\": ' }}"): Formats("llama3_json"),
     ("llama", "{{ messages }}<think>"): Formats("", "deepseek_r1"),
     ("deepseek_v3", f"{DEEPSEEK}<think>"): Formats("deepseek_v3", "deepseek_r1"),
+    ("deepseek_v3", f"{DEEPSEEK}{{% if thinking %}}<think>"): Formats(
+        "deepseek_v31", "deepseek_v3"
+    ),
     ("gpt_oss", "<|channel|>analysis"): Formats("openai", "openai_gptoss"),
     ("gemma3_text", "<start_of_turn>model"): UNKNOWN,
     ("llama", ""): UNKNOWN,
@@ -47,9 +50,14 @@ def test_whatever_a_template_is_its_formats_are_of_the_table(kind: str, template
     assert found.reasoning in {"", *(one.format for one in table.reasoning)}
 
 
-def test_every_rule_wants_something() -> None:
+def test_every_rule_wants_something_and_is_found() -> None:
     table = known_formats()
-    assert all(rule.types or rule.marks for rule in (*table.tools, *table.reasoning))
+    for number, rules in enumerate((table.tools, table.reasoning)):
+        for rule in rules:
+            assert rule.types or rule.marks
+            for model_type in rule.types or ("",):
+                found = formats_of(model_type, "\n".join(rule.marks) or "a template")
+                assert (found.tools, found.reasoning)[number] == rule.format
 
 
 @pytest.mark.parametrize(
