@@ -58,7 +58,11 @@ async def build(app: App) -> None:
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
     spool = UsageSpool(settings.data_dir / "spool" / "usage")
-    engines = Engines(tunnels, weights=settings.limits.weights)
+    engines = Engines(
+        tunnels,
+        weights=settings.limits.weights,
+        hedge_seconds=settings.inference.hedge_seconds,
+    )
     limiter = Limiter(
         settings.limits,
         stub(allowances_pb2_grpc.AllowancesInternalServiceStub),

@@ -41,6 +41,11 @@ EJECTED = Gauge(
     "windlass_inference_ejected_engines",
     "Engines that this gateway leaves out, or lets back slowly, because they did not answer.",
 )
+HEDGED = Counter(
+    "windlass_inference_hedged_requests_total",
+    "Requests that were sent to two engines, by which one began to answer first.",
+    ["outcome"],
+)
 WAIT_SECONDS = UnlockedHistogram(
     "windlass_inference_wait_seconds",
     "How long requests waited that found every engine of their model busy.",

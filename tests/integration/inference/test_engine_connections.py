@@ -17,6 +17,7 @@ from windlass.gateway.inference.engines import (
     EngineConnectionPool,
     EnginePlace,
     Engines,
+    Sent,
     Tenant,
     ejection,
 )
@@ -24,6 +25,7 @@ from windlass.gateway.inference.engines import connection as connections
 from windlass.gateway.inference.routes import EngineEndpoint
 
 PATH = "/v1/chat/completions"
+ASKED = Sent(PATH, b"{}", "req_1")
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -211,12 +213,12 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
         endpoints = [EngineEndpoint(one, one, frozenset()) for one in addresses]
         for _ in range(10):
             place = take(engines, endpoints)
-            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            answer = await engines.open(place, endpoints, ASKED)
             assert (answer.status, await answer.read()) == (200, b"{}")
             engines.done(place, answer)
         # Where nobody has room, the client hears what the engine says.
         place = take(engines, endpoints[:2])
-        answer = await engines.open(place, endpoints[:2], PATH, b"{}", "req_1")
+        answer = await engines.open(place, endpoints[:2], ASKED)
         assert (answer.status, await answer.read()) == (503, b"{}")
         engines.done(place, answer)
         assert not any(engines._pool(one).active for one in addresses)
@@ -235,7 +237,7 @@ async def test_an_engine_that_is_gone_is_tried_once_and_comes_back(
 
         async def answered_by() -> str:
             place = take(engines, endpoints)
-            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            answer = await engines.open(place, endpoints, ASKED)
             assert await answer.read() == b"{}"
             engines.done(place, answer)
             return place.pool.address
@@ -259,7 +261,7 @@ async def test_a_request_that_ends_its_engine_ends_one_more_at_most() -> None:
             before = len(one) + len(two)
             place = take(engines, endpoints)
             with pytest.raises(HttpError, match="broke off") as caught:
-                await engines.open(place, endpoints, PATH, b"{}", "req_1", again=again)
+                await engines.open(place, endpoints, ASKED, again=again)
             engines.done(place)
             assert (caught.value.status, caught.value.code) == (502, "engine_failed")
             assert len(one) + len(two) == before + sent
@@ -278,7 +280,7 @@ async def test_a_connection_that_closes_with_a_request_is_tried_on_a_new_one() -
         endpoints = [EngineEndpoint("e", pool.address, frozenset())]
         for _ in range(2):
             place = take(engines, endpoints)
-            answer = await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            answer = await engines.open(place, endpoints, ASKED)
             assert await answer.read() == b"{}"
             engines.done(place, answer)
         assert len(heads) == 2
@@ -294,7 +296,7 @@ async def test_a_request_that_an_engine_does_not_answer_is_sent_to_no_other(
         endpoints = [EngineEndpoint("e", pool.address, frozenset()) for pool in (a, b)]
         place = take(engines, endpoints)
         with pytest.raises(HttpError, match="did not go on") as caught:
-            await engines.open(place, endpoints, PATH, b"{}", "req_1")
+            await engines.open(place, endpoints, ASKED)
         engines.done(place)
         assert (caught.value.status, len(one) + len(two)) == (502, 1)
         await engines.close()
@@ -306,6 +308,6 @@ async def test_nobody_listening_is_an_error_in_openai_shape() -> None:
     absent = EngineEndpoint("e", "unix:///nowhere/engine.sock", frozenset())
     for endpoints in ([gone], [absent], [gone, absent]):
         with pytest.raises(HttpError) as caught:
-            await engines.open(take(engines, endpoints), endpoints, PATH, b"{}", "req_1")
+            await engines.open(take(engines, endpoints), endpoints, ASKED)
         assert (caught.value.status, caught.value.code) == (503, "model_not_ready")
     await engines.close()

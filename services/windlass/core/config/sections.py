@@ -369,6 +369,12 @@ class InferenceSection(Section):
     hold_seconds: float = Field(
         120.0, gt=0, description="Time that a request waits for an engine to start."
     )
+    hedge_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="Time after which a request that no engine has begun to answer is sent to a "
+        "second one that has a free place; 0: never.",
+    )
     scale_down_seconds: float = Field(
         300.0, gt=0, description="Time of less load before fewer engines of a model run."
     )

@@ -20,6 +20,7 @@ from windlass.gateway.inference.engines import (
     EnginePlace,
     Engines,
     NoAnswer,
+    Sent,
     Tenant,
     failed,
 )
@@ -233,14 +234,8 @@ class InferenceHandler:
                     if place.pool.address not in {one.address for one in offer.able}:
                         continue
                 ask.meter.open()
-                response = await self._engines.open(
-                    place,
-                    offer.able,
-                    exchange.path,
-                    self._body(ask, offer, place),
-                    exchange.request_id,
-                    again=again,
-                )
+                sent = Sent(exchange.path, self._body(ask, offer, place), exchange.request_id)
+                response = await self._engines.open(place, offer.able, sent, again=again)
                 taken, place = place, None
                 return response, taken
             except NoAnswer as error:

@@ -3,7 +3,7 @@
 May import the gateway's errors and routes, the tunnel and the kernel.
 """
 
-from windlass.gateway.inference.engines.choice import Engines
+from windlass.gateway.inference.engines.choice import Engines, Sent
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
@@ -20,6 +20,7 @@ __all__ = [
     "Engines",
     "NoAnswer",
     "Offers",
+    "Sent",
     "Tenant",
     "failed",
 ]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 
 from windlass.core import telemetry
 from windlass.gateway.inference.engines.connection import (
@@ -12,11 +13,13 @@ from windlass.gateway.inference.engines.connection import (
 )
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
+from windlass.gateway.inference.engines.hedging import Opening, race
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN
 from windlass.gateway.inference.routes import EngineEndpoint
+from windlass.metrics.gateway import HEDGED
 from windlass.tunnel.byte_stream import ConnectStub
 
 log = telemetry.logger("gateway.engines")
@@ -29,13 +32,30 @@ _PRIME = 1_000_000_007
 _TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
+class Sent(NamedTuple):
+    """A request as it is sent to an engine."""
+
+    path: str
+    body: bytes
+    request_id: str
+
+
 class Engines:
     """Opens exchanges with engines."""
 
     def __init__(
-        self, tunnels: ConnectStub | None = None, *, weights: Mapping[str, int] = EVEN
+        self,
+        tunnels: ConnectStub | None = None,
+        *,
+        weights: Mapping[str, int] = EVEN,
+        hedge_seconds: float = 0.0,
     ) -> None:
-        """`weights` of organizations and projects whose requests wait, 1 for all others."""
+        """`weights` of organizations and projects whose requests wait, 1 for all others.
+
+        What no engine has begun to answer after `hedge_seconds` is sent to a second one that has
+        a free place, and what begins first is the answer; 0: never.
+        """
+        self._hedge_seconds = hedge_seconds
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
         self._ejections = Ejections(lambda address: self._pool(address).active)
@@ -84,9 +104,44 @@ class Engines:
         self,
         place: EnginePlace,
         endpoints: Sequence[EngineEndpoint],
-        path: str,
-        body: bytes,
-        request_id: str,
+        sent: Sent,
+        *,
+        again: bool = True,
+    ) -> EngineConnection:
+        """Sends a request as `_open` does; what is slow to begin is sent to two engines at once.
+
+        What runs in the background is not, nor what may have ended an engine.
+        """
+        if not self._hedge_seconds or place.background or not again:
+            return await self._open(place, endpoints, sent, again=again)
+        spare: list[EnginePlace] = []
+
+        def second() -> Opening | None:
+            others = [one for one in endpoints if one.address != place.pool.address]
+            pool = self.choose(others) if others else None
+            taken = self._places.second(place, pool) if pool is not None else None
+            if taken is None:
+                return None
+            spare.append(taken)
+            return self._open(taken, others, sent, again=False)
+
+        try:
+            first = self._open(place, endpoints, sent)
+            connection, is_second = await race(first, second, seconds=self._hedge_seconds)
+            if spare:
+                HEDGED.labels("second" if is_second else "first").inc()
+            if is_second:
+                self._places.swap(place, spare[0])
+            return connection
+        finally:
+            for one in spare:
+                self._places.free(one)
+
+    async def _open(
+        self,
+        place: EnginePlace,
+        endpoints: Sequence[EngineEndpoint],
+        sent: Sent,
         *,
         again: bool = True,
     ) -> EngineConnection:
@@ -105,7 +160,7 @@ class Engines:
                 self._move(place, [*left.values()])
             address = place.pool.address
             try:
-                connection = await place.pool.send(path, body, request_id, fresh=broke_off)
+                connection = await place.pool.send(*sent, fresh=broke_off)
             except EngineBroken as error:
                 log.warning("engine_broke_off", engine=address, error=repr(error))
                 if broke_off or isinstance(error, EngineSilent):

@@ -63,6 +63,11 @@ class EngineConnection(asyncio.Protocol):
         while not self._answered:
             await self._wait()
 
+    async def begun(self) -> None:
+        """Returns once a part of the body can be read, or its end. Raises EngineBroken."""
+        while not self._chunks and not self.whole:
+            await self._wait()
+
     async def readany(self) -> bytes:
         """The next bytes of the body, at least one; empty at its end. Raises EngineBroken."""
         while not self._chunks:

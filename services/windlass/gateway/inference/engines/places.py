@@ -73,6 +73,15 @@ class Places:
         pool.active += 1
         self._fill_lines(place.line, before)
 
+    def second(self, place: EnginePlace, pool: EngineConnectionPool) -> EnginePlace | None:
+        """Takes a free place for a request that has one; None where somebody waits for it."""
+        line = place.line
+        return self.take(Asker(line.version_id, place.tenant, place.background), pool)
+
+    def swap(self, one: EnginePlace, other: EnginePlace) -> None:
+        """Gives each of two places the other's engine."""
+        one.pool, other.pool = other.pool, one.pool
+
     async def wait(
         self,
         asker: Asker,
