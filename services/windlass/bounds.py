@@ -33,6 +33,9 @@ MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64
 MAX_TARGET_REQUESTS = 10_000
+# An engine that is used says so every ten seconds, and a start takes its time.
+MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 60, 30 * 86_400
+MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100
 # Of one engine.
 MAX_ENGINE_GPUS = 64
 # Of serving stacks that others run.

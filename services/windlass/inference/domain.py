@@ -135,6 +135,10 @@ class Serving:
     target_requests: int = 0
     # Windows of time with more engines than the least.
     schedule: tuple[ScheduleWindow, ...] = ()
+    # Without requests, before what nobody keeps running ends; 0 for the installation's.
+    idle_seconds: int = 0
+    # Ids of the clusters where its engines may run, with their weights; none for any.
+    clusters: tuple[tuple[str, int], ...] = ()
     # Why fewer engines run.
     error: str = ""
 
@@ -142,6 +146,10 @@ class Serving:
     def scales(self) -> bool:
         """True if load decides how many engines run."""
         return self.max_replicas > max(1, self.min_replicas)
+
+    def weight(self, cluster_id: str) -> int:
+        """The share of its engines that a cluster should have; 0: none may run there."""
+        return dict(self.clusters).get(cluster_id, 0) if self.clusters else 1
 
     def least(self, now: float) -> int:
         """The engines that run at a time, in Unix seconds, whether or not somebody asks."""

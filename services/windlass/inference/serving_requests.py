@@ -10,7 +10,15 @@ from pydantic import ValidationError
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS
+from windlass.bounds import (
+    MAX_CLUSTER_WEIGHT,
+    MAX_CLUSTERS,
+    MAX_ENGINE_GPUS,
+    MAX_IDLE_SECONDS,
+    MAX_REPLICAS,
+    MAX_TARGET_REQUESTS,
+    MIN_IDLE_SECONDS,
+)
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
@@ -33,6 +41,18 @@ from windlass.serving_schedules import (
     ScheduleWindow,
     read_window,
     window_messages,
+)
+
+# Of engines, which an adapter has not of its own.
+_OF_ENGINES = (
+    "engine",
+    "arguments",
+    "gpus",
+    "max_replicas",
+    "target_requests",
+    "schedule",
+    "idle_seconds",
+    "clusters",
 )
 
 
@@ -78,6 +98,8 @@ class ServingRequests:
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
             schedule=_schedule(request),
+            idle_seconds=request.idle_seconds,
+            clusters=tuple(request.clusters.items()),
         )
         names = await self._names_with(serving)
         name = names.get(serving.version_id)
@@ -179,6 +201,17 @@ def _require_bounds(request: pb.PutServingRequest) -> None:
         raise InvalidArgument(
             f"target_requests must be 0 to {MAX_TARGET_REQUESTS}.", param="target_requests"
         )
+    if request.idle_seconds and not MIN_IDLE_SECONDS <= request.idle_seconds <= MAX_IDLE_SECONDS:
+        raise InvalidArgument(
+            f"idle_seconds must be 0, or {MIN_IDLE_SECONDS} to {MAX_IDLE_SECONDS}.",
+            param="idle_seconds",
+        )
+    weights = request.clusters.values()
+    if len(weights) > MAX_CLUSTERS or not all(1 <= one <= MAX_CLUSTER_WEIGHT for one in weights):
+        raise InvalidArgument(
+            f"clusters must be at most {MAX_CLUSTERS}, of weights from 1 to {MAX_CLUSTER_WEIGHT}.",
+            param="clusters",
+        )
     if not 0 <= request.gpus <= MAX_ENGINE_GPUS:
         raise InvalidArgument(f"gpus must be 0 to {MAX_ENGINE_GPUS}.", param="gpus")
     if request.engine and request.engine not in TAKEN:
@@ -242,7 +275,7 @@ def _require_plain(
     if is_copy:
         where = "and its merged copy has engines like those; only min_replicas can be set for it"
     default = pb.PutServingRequest()
-    for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests", "schedule"):
+    for name in _OF_ENGINES:
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
                 f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
@@ -341,4 +374,6 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         target_requests=serving.target_requests,
         replicas=wanted,
         schedule=window_messages(serving.schedule),
+        idle_seconds=serving.idle_seconds,
+        clusters=dict(serving.clusters),
     )

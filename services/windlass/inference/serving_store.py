@@ -34,6 +34,7 @@ class ServingStore:
         values = {name: getattr(serving, name) for name in Serving.__slots__}
         values |= {"updated_at": CLOCK, "arguments": chosen(serving.arguments)}
         values["schedule"] = [window.model_dump() for window in serving.schedule]
+        values["clusters"] = dict(serving.clusters)
         statement = insert(servings).values(values)
         statement = statement.on_conflict_do_update(
             index_elements=["project_id", "model"], set_=values

@@ -86,6 +86,8 @@ servings = sa.Table(
     sa.Column("max_replicas", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_requests", sa.Integer, nullable=False, server_default="0"),
     sa.Column("schedule", JSONB, nullable=False, server_default="[]"),
+    sa.Column("idle_seconds", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("clusters", JSONB, nullable=False, server_default="{}"),
 )
 # One row: who plans now.
 schedulers = sa.Table(
@@ -110,7 +112,12 @@ def _values(engine: Engine) -> dict[str, Any]:
 def to_serving(row: sa.RowMapping) -> Serving:
     """The serving of a row."""
     windows = tuple(ScheduleWindow(**window) for window in row["schedule"])
-    return Serving(**{**row, "arguments": stored(row["arguments"]), "schedule": windows})
+    read = {
+        "arguments": stored(row["arguments"]),
+        "schedule": windows,
+        "clusters": tuple(row["clusters"].items()),
+    }
+    return Serving(**{**row, **read})
 
 
 def _same(serving: Serving) -> tuple[sa.ColumnElement[bool], ...]:

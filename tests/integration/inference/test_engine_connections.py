@@ -17,6 +17,7 @@ from windlass.gateway.inference.engines import (
     EngineConnectionPool,
     EnginePlace,
     Engines,
+    NoAnswer,
     Sent,
     Tenant,
     ejection,
@@ -268,22 +269,39 @@ async def test_a_request_that_ends_its_engine_ends_one_more_at_most() -> None:
         await engines.close()
 
 
-async def test_a_connection_that_closes_with_a_request_is_tried_on_a_new_one() -> None:
+async def test_a_request_whose_connection_closes_goes_to_another_engine_or_comes_again() -> None:
     async def gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(WHOLE)
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head
+        assert await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
-    async with engine(gone, says(WHOLE)) as (pool, heads):
+    async with engine(gone, says(WHOLE)) as (pool, heads), engine(says(WHOLE)) as (other, _):
         engines = Engines()
-        endpoints = [EngineEndpoint("e", pool.address, frozenset())]
-        for _ in range(2):
-            place = take(engines, endpoints)
-            answer = await engines.open(place, endpoints, ASKED)
-            assert await answer.read() == b"{}"
-            engines.done(place, answer)
+        one, two = (EngineEndpoint("e", each.address, frozenset()) for each in (pool, other))
+
+        async def answer(*endpoints: EngineEndpoint) -> str:
+            place = take(engines, [one])
+            connection = await engines.open(place, endpoints, ASKED)
+            assert await connection.read() == b"{}"
+            engines.done(place, connection)
+            return place.pool.address
+
+        assert await answer(one) == one.address
+        place = take(engines, [one])
+        with pytest.raises(NoAnswer) as caught:
+            await engines.open(place, [one], ASKED)
+        engines.done(place)
+        assert caught.value.broke_off
+        # On a new connection, which is the second.
+        assert await answer(one) == one.address
         assert len(heads) == 2
+        engines._pool(one.address).close()
+        await engines.close()
+    async with engine(gone) as (pool, _), engine(says(WHOLE)) as (other, _):
+        engines = Engines()
+        one, two = (EngineEndpoint("e", each.address, frozenset()) for each in (pool, other))
+        assert await answer(one) == one.address
+        assert await answer(one, two) == two.address
         await engines.close()
 
 

@@ -57,9 +57,13 @@ def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
     shell = Shell(server, tmp_path)
     environment = shell.environment | shell.owner
     environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    with server.http() as http:
+        (cluster,) = http.get("/v1/clusters").raise_for_status().json()["data"]
+    environment["CLUSTER"] = cluster["name"]
     shown = pages.run(pages.script(PAGE, until="Serve it on demand again"), environment, tmp_path)
     assert {"READY", "my-base"} <= set(shown.split())
     wait_until(lambda: state(server)["ready_replicas"] == 2, seconds=START_SECONDS)
+    assert (state(server)["clusters"], state(server)["idle_seconds"]) == ({cluster["id"]: 1}, 600)
     first, second = engines(server)
     client = server.openai(max_retries=0)
 
@@ -95,7 +99,11 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
     changed = first | {"context_length": 256}
     del changed["kv_cache_bytes"]
     assert activate("--set", "context_length=256", "--set", "kv_cache_bytes=") == changed
+    done = shell.run("models", "activate", "my-base", "--cluster", "nowhere")
+    assert (done.returncode != 0, "nowhere" in done.stderr) == (True, True)
     with server.http() as http:
+        absent = http.put("/v1/servings/my-base", json={"clusters": {"clu_nowhere": 1}})
+        assert (absent.status_code, absent.json()["error"]["code"]) == (404, "not_found")
         adapter = {"min_replicas": 0, "engine": "builtin", "arguments": {"eager": True}}
         refused = http.put("/v1/servings/my-base", json=adapter)
         assert refused.status_code == 400

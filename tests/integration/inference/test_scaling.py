@@ -152,10 +152,14 @@ async def test_a_schedule_has_bounds(served: Served) -> None:
         ({"max_replicas": 65}, "max_replicas"),
         ({"target_requests": -1}, "target_requests"),
         ({"target_requests": 10_001}, "target_requests"),
+        ({"idle_seconds": 59}, "idle_seconds"),
+        ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
+        ({"clusters": {"east": 0}}, "clusters"),
+        ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
     ],
 )
 async def test_bounds_that_cannot_be_are_refused(
-    served: Served, fields: dict[str, int], param: str
+    served: Served, fields: dict[str, Any], param: str
 ) -> None:
     platform, _ = served
     base = await platform.import_model("tiny", FILES, **platform.tenant())

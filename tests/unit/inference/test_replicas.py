@@ -1,5 +1,6 @@
 """Engines that run whether or not somebody asks: how many, where, and who yields to whom."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -22,6 +23,7 @@ from windlass.inference.domain import (
 from windlass.inference.planning import EngineChanges, Planner
 
 NOW = 1_000_000.0
+WIDE = {"east": 8, "west": 8}
 RUNS = pb.WorkloadStatus(generation=1, phase=pb.PHASE_RUNNING, endpoint="unix:///x")
 MODELS = ("tiny", "other", "third")
 NAMES = {
@@ -222,3 +224,40 @@ def test_many_servings_are_planned_fast_enough_for_a_loop() -> None:
         replace(serving("tiny", 64), model=m, version_id=m, engine_version_id=m) for m in models
     ]
     assert len(planned(wide, names=names, max_engines=4).creates) == 4
+
+
+def test_engines_are_spread_by_the_weights_of_clusters() -> None:
+    weighed = replace(serving("tiny", 4), clusters=(("east", 3), ("west", 1)))
+    spread = Counter(cluster for _, _, cluster in made(planned([weighed], clusters=WIDE)))
+    assert spread == {"east": 3, "west": 1}
+
+
+def test_engines_run_in_no_cluster_that_is_not_named() -> None:
+    there = replace(serving("tiny", 2), clusters=(("west", 1),))
+    assert {cluster for _, _, cluster in made(planned([there], clusters=WIDE))} == {"west"}
+    away = replace(there, clusters=(("north", 1),), updated_at=NOW - 100)
+    plan = planned([away], clusters=WIDE)
+    assert not made(plan)
+    ((_, said),) = plan.errors
+    assert said == "None of the clusters in which its serving lets it run is live."
+
+
+def test_an_engine_elsewhere_goes_once_another_answers() -> None:
+    there = replace(serving("tiny", 1), clusters=(("west", 1),))
+    old = engine("tiny", 0, "east")
+    plan = planned([there], [old], clusters=WIDE, statuses={old.id: RUNS})
+    assert (made(plan), ended(plan)) == ([("tiny", 1, "west")], [])
+    new = engine("tiny", 1, "west")
+    plan = planned([there], [old, new], clusters=WIDE, statuses={old.id: RUNS, new.id: RUNS})
+    assert ended(plan) == [old.id]
+
+
+@pytest.mark.parametrize(
+    ("own", "unused", "stays"),
+    [(0, 500, True), (0, 700, False), (60, 50, True), (60, 70, False), (3600, 700, True)],
+)
+def test_a_model_may_be_idle_for_its_own_time(own: int, unused: int, stays: bool) -> None:
+    on_demand = replace(serving("tiny", 0), idle_seconds=own)
+    asked = WantedVersion("tiny", "tiny", NOW - unused, NOW - 1000)
+    plan = planned([on_demand], [engine("tiny")], wants=[asked], statuses={"eng-tiny-0": RUNS})
+    assert ended(plan) == ([] if stays else ["eng-tiny-0"])

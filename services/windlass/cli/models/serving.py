@@ -4,7 +4,13 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
+from windlass.bounds import (
+    MAX_ENGINE_GPUS,
+    MAX_IDLE_SECONDS,
+    MAX_REPLICAS,
+    MAX_TARGET_REQUESTS,
+    EngineName,
+)
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
@@ -15,6 +21,16 @@ from windlass.client.transport.urls import at
 PATH = "/v1/servings"
 Id = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=completion.models)]
 _ON_DEMAND = "on demand"
+# Of a serving, beside its engine and its arguments, which may be unset.
+_KEPT = (
+    "min_replicas",
+    "max_replicas",
+    "target_requests",
+    "schedule",
+    "idle_seconds",
+    "clusters",
+    "gpus",
+)
 _COLUMNS = {
     "MODEL": field("model"),
     "READY": lambda item: _ready(item),
@@ -60,6 +76,24 @@ def activate(
             "* * 1-5;Europe/Berlin;3'. May be repeated; all anew; '' for none.",
         ),
     ] = None,
+    idle_seconds: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_IDLE_SECONDS,
+            help="Seconds without requests before what nobody keeps running ends; 0: the "
+            "server's. Default: 0.",
+        ),
+    ] = None,
+    clusters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster",
+            metavar="CLUSTER[=WEIGHT]",
+            help="A cluster where its engines may run, by name or id, and its share of them. May "
+            "be repeated; all anew; '' for any. Default: any.",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName | None, typer.Option(help="Kind of engine. Default: the server's.")
     ] = None,
@@ -82,6 +116,7 @@ def activate(
         "min_replicas": replicas,
         "max_replicas": max_replicas,
         "target_requests": target,
+        "idle_seconds": idle_seconds,
         "engine": engine,
         "gpus": gpus,
     }
@@ -90,6 +125,8 @@ def activate(
     }
     if schedule is not None:
         body["schedule"] = [_window(text) for text in schedule if text]
+    if clusters is not None:
+        body["clusters"] = dict(_weighed(call, text) for text in clusters if text)
     if arguments:
         body["arguments"] = changed(body.get("arguments", {}), arguments)
     made = call.client.put(at(PATH, model), body)
@@ -119,9 +156,16 @@ def _present(call: Call, model: str) -> dict[str, Any]:
             raise
         return {"min_replicas": 1}
     arguments = {name: value for name, value in found["arguments"].items() if value is not None}
-    kept = ("min_replicas", "max_replicas", "target_requests", "schedule", "gpus")
-    body = {"arguments": arguments} | {name: found[name] for name in kept if name in found}
+    body = {"arguments": arguments} | {name: found[name] for name in _KEPT if name in found}
     return body | ({"engine": found["engine"]} if found["engine"] else {})
+
+
+def _weighed(call: Call, text: str) -> tuple[str, int]:
+    """The id and the weight of `CLUSTER[=WEIGHT]`; raises BadParameter."""
+    name, _, weight = text.partition("=")
+    if weight and not weight.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no CLUSTER[=WEIGHT].", param_hint="--cluster")
+    return call.client.clusters.find(name)["id"], int(weight or 1)
 
 
 def _window(text: str) -> dict[str, Any]:

@@ -5,10 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
+from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
+from windlass.bounds import (
+    MAX_CLUSTER_WEIGHT,
+    MAX_CLUSTERS,
+    MAX_ENGINE_GPUS,
+    MAX_IDLE_SECONDS,
+    MAX_REPLICAS,
+    MAX_TARGET_REQUESTS,
+    EngineName,
+)
 from windlass.core.app import App
+from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
@@ -47,6 +57,26 @@ class PutServing(Body):
         list[ScheduleWindow],
         Field(max_length=MAX_WINDOWS, description="Windows of time with more engines."),
     ] = []
+    idle_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_IDLE_SECONDS,
+            description="Seconds without requests before what nobody keeps running ends, 60 at "
+            "least; 0: the installation's.",
+        ),
+    ] = 0
+    clusters: Annotated[
+        dict[
+            Annotated[str, Field(max_length=IDENTIFIER_LENGTH)],
+            Annotated[int, Field(ge=1, le=MAX_CLUSTER_WEIGHT)],
+        ],
+        Field(
+            max_length=MAX_CLUSTERS,
+            description="Weights of the clusters where its engines may run, by id; empty: "
+            "wherever they can.",
+        ),
+    ] = {}
     engine: Annotated[
         EngineName | None,
         Field(description="Kind of engine; the installation's if it is not set."),
@@ -71,6 +101,7 @@ def servings_router(app: App) -> APIRouter:
     """Servings."""
     router = APIRouter(prefix="/servings", tags=["models"])
     inference = app.clients.stub(rpc.InferenceServiceStub)
+    clusters = app.clients.stub(clusters_pb2_grpc.ClustersServiceStub)
 
     @router.get("")
     async def list_servings(after: After = "", limit: Limit = 0) -> Json:
@@ -91,7 +122,13 @@ def servings_router(app: App) -> APIRouter:
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
             schedule=window_messages(body.schedule),
+            idle_seconds=body.idle_seconds,
+            clusters=body.clusters,
         )
+        for cluster_id in body.clusters:
+            # Refuses one that is not there, or not for the project.
+            await clusters.GetCluster(clusters_pb2.GetClusterRequest(cluster_id=cluster_id))
+
         return _render(await inference.PutServing(request))
 
     @router.get("/{model:path}")

@@ -141,14 +141,15 @@ class Planner:
 
     def _order(
         self, version: str, cluster: clusters_pb2.Cluster
-    ) -> tuple[bool, int, bool, int, str]:
-        """Returns the sort key of a cluster: room first, then few of the same engines, then
-        assigned ones, then load.
+    ) -> tuple[bool, float, bool, int, str]:
+        """Returns the sort key of a cluster: room first, then few of the same engines for its
+        weight, then assigned ones, then load.
         """
         state = self._round
         load, full = state.load[cluster.id], state.is_full(cluster)
         same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
-        return full, same, cluster.shared, load, cluster.id
+        share = (same + 1) / (state.weight(version, cluster.id) or 1)
+        return full, share, cluster.shared, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:
         if self._round.names[version].stack:
@@ -156,6 +157,8 @@ class Planner:
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
+        if not any(self._round.weight(version, one.id) for one in clusters):
+            return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
         if (gpus := self._round.gpus(version)) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."

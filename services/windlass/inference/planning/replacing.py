@@ -55,8 +55,9 @@ def is_replacement(state: Round, engine: Engine) -> bool:
 
 
 def is_outdated(state: Round, engine: Engine) -> bool:
-    """Returns True if an engine runs otherwise than its model's serving says."""
-    return engine != state.configured(engine)
+    """Returns True if an engine runs otherwise, or elsewhere, than its model's serving says."""
+    is_elsewhere = not state.weight(engine.version_id, engine.cluster_id)
+    return is_elsewhere or engine != state.configured(engine)
 
 
 def makes_room(state: Round, engine: Engine) -> bool:

@@ -95,7 +95,7 @@ class Round:
             want = replace(want, engine_version_id=name.engine_version_id)
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
-        limit = self.policy.idle_seconds if known else UNKNOWN_SECONDS
+        limit = self._idle_seconds(want.engine_version_id) if known else UNKNOWN_SECONDS
         if want.engine_version_id not in self._answering:
             # Whoever waits for its start says so every ten seconds.
             limit = max(limit, WAITED_SECONDS)
@@ -195,6 +195,15 @@ class Round:
         serving = self._serving(version)
         return (serving and serving.engine) or self.policy.engine
 
+    def weight(self, version: str, cluster_id: str) -> int:
+        """The share of a version's engines that a cluster should have; 0: none may run there."""
+        serving = self._serving(version)
+        return serving.weight(cluster_id) if serving else 1
+
+    def _idle_seconds(self, version: str) -> float:
+        serving = self._serving(version)
+        return (serving and serving.idle_seconds) or self.policy.idle_seconds
+
     def gpus(self, version: str) -> int:
         """The GPUs that each engine of a version should have alone; 0 for what is usual."""
         serving = self._serving(version)
@@ -211,6 +220,7 @@ class Round:
             cluster
             for cluster in self.view.clusters.values()
             if self.runs(version, cluster)
+            and self.weight(version, cluster.id)
             and self.gpus(version) <= cluster.capacity.gpus
             and not self.cannot_hold(version, cluster)
             and self.view.permits(cluster.id, project)

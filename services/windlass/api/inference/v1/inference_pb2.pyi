@@ -105,6 +105,22 @@ class Serving(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ClustersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     MODEL_FIELD_NUMBER: builtins.int
     MIN_REPLICAS_FIELD_NUMBER: builtins.int
     READY_REPLICAS_FIELD_NUMBER: builtins.int
@@ -117,6 +133,8 @@ class Serving(google.protobuf.message.Message):
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     REPLICAS_FIELD_NUMBER: builtins.int
     SCHEDULE_FIELD_NUMBER: builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: builtins.int
+    CLUSTERS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -135,10 +153,16 @@ class Serving(google.protobuf.message.Message):
     """Open requests that each engine should have; 0: the usual number."""
     replicas: builtins.int
     """Those that should run now, by load and schedule."""
+    idle_seconds: builtins.int
+    """Seconds without requests before what nobody keeps running ends; 0: the installation's."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
     def schedule(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScheduleWindow]: ...
+    @property
+    def clusters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Weights of the clusters where its engines may run, by id; none: wherever they can."""
+
     def __init__(
         self,
         *,
@@ -154,9 +178,11 @@ class Serving(google.protobuf.message.Message):
         target_requests: builtins.int = ...,
         replicas: builtins.int = ...,
         schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
+        idle_seconds: builtins.int = ...,
+        clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -191,6 +217,22 @@ Global___ScheduleWindow: typing_extensions.TypeAlias = ScheduleWindow
 class PutServingRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ClustersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     MODEL_FIELD_NUMBER: builtins.int
     MIN_REPLICAS_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
@@ -199,16 +241,21 @@ class PutServingRequest(google.protobuf.message.Message):
     MAX_REPLICAS_FIELD_NUMBER: builtins.int
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     SCHEDULE_FIELD_NUMBER: builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: builtins.int
+    CLUSTERS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
     gpus: builtins.int
     max_replicas: builtins.int
     target_requests: builtins.int
+    idle_seconds: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
     def schedule(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScheduleWindow]: ...
+    @property
+    def clusters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
     def __init__(
         self,
         *,
@@ -220,9 +267,11 @@ class PutServingRequest(google.protobuf.message.Message):
         max_replicas: builtins.int = ...,
         target_requests: builtins.int = ...,
         schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
+        idle_seconds: builtins.int = ...,
+        clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_requests", b"target_requests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_requests", b"target_requests"]) -> None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 

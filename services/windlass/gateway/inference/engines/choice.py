@@ -165,9 +165,9 @@ class Engines:
                 log.warning("engine_broke_off", engine=address, error=repr(error))
                 if broke_off or isinstance(error, EngineSilent):
                     raise failed(error) from error
-                # A connection that has rested may have been closed just now: the same engine is
-                # worth one more try.
+                # It may be about to end: it is tried again where there is no other, later.
                 broke_off = True
+                del left[address]
                 continue
             except OSError as error:
                 log.warning("engine_unreachable", engine=address, error=repr(error))
