@@ -91,15 +91,20 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
     """Returns a sort key for each file.
 
     Quick files come first, because they find most in the least time, and then those that train,
-    because they take longest. Files that use a cluster mostly wait, so they are spread evenly over
-    the rest, whose files are short enough that all workers end together.
+    because they take longest. Files that use a cluster mostly wait, and those that have a vLLM wait
+    for one another, so each kind is spread evenly over the rest, whose files are short enough that
+    all workers end together.
     """
-    waits = {item.path for item in items if item.get_closest_marker("cluster")}
-    trains = {item.path for item in items if item.get_closest_marker("torch")}
-    kinds: dict[str, list[Path]] = {"quick": [], "computes": [], "waits": []}
+    marked = {
+        mark: {item.path for item in items if item.get_closest_marker(mark)}
+        for mark in ("cluster", "vllm", "torch")
+    }
+    kinds: dict[str, list[Path]] = {"quick": [], "computes": [], "cluster": [], "vllm": []}
     for path in dict.fromkeys(item.path for item in items):
+        spread = (mark for mark in ("cluster", "vllm") if path in marked[mark])
         is_quick = _folder(path) in QUICK
-        kinds["quick" if is_quick else "waits" if path in waits else "computes"].append(path)
+        kinds["quick" if is_quick else next(spread, "computes")].append(path)
+    trains = marked["torch"]
     kinds["computes"].sort(key=lambda path: path not in trains)
     return {
         path: (0 if kind == "quick" else 1, number / len(paths))

@@ -18,7 +18,11 @@ from windlass_agent.executors.process.jobs import spares
 
 
 @pytest.fixture
-async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    # Other tests may leave this machine little memory.
+    monkeypatch.setattr(spares, "PRESSURE_BYTES", 0)
     async with staged_world(database_url, tmp_path) as made:
         yield made
 

@@ -11,7 +11,12 @@ from tests.support.factories.tenants import Tenants, make_tenants
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.vllm,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from windlass.confinement import confinement
 # vLLM may wait for its turn, and then starts for minutes on a machine that is busy.
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.vllm,
     pytest.mark.timeout(1800),
     pytest.mark.asyncio(loop_scope="module"),
 ]

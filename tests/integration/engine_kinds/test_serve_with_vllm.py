@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 from windlass.client import Windlass as Client
 
 # It may wait for its turn, and then starts for minutes on a machine that is busy.
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.torch, pytest.mark.vllm, pytest.mark.timeout(1800)]
 PAGE = "how-to/serve-with-vllm.md"
 START_SECONDS = 600.0
 
