@@ -33,6 +33,11 @@ MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64
 MAX_TARGET_REQUESTS = 10_000
+# Percent of an engine's cache.
+MAX_TARGET_CACHE = 100
+# Where nobody has said otherwise.
+TARGET_REQUESTS = 8
+TARGET_CACHE = 90
 # Of one engine.
 MAX_ENGINE_GPUS = 64
 # Of serving stacks that others run.

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.bounds import MAX_TARGET_CACHE, TARGET_CACHE
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.stacks.stack import Stack, is_adopted
@@ -133,6 +134,8 @@ class Serving:
     # each should have, 0 for the usual number.
     max_replicas: int = 0
     target_requests: int = 0
+    # Percent of each one's cache that may be in use before there are more; 0: however much is.
+    target_cache: int = TARGET_CACHE
     # Windows of time with more engines than the least.
     schedule: tuple[ScheduleWindow, ...] = ()
     # Why fewer engines run.
@@ -225,6 +228,13 @@ class View:
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
+
+    def cache_percent(self, engine: Engine) -> int | None:
+        """The percent in use of an engine's cache; None where its agent says none that can be."""
+        status = self.status(engine)
+        known = status.phase == clusters_pb2.PHASE_RUNNING and status.load.HasField("cache_percent")
+        said = status.load.cache_percent
+        return said if known and 0 <= said <= MAX_TARGET_CACHE else None
 
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""

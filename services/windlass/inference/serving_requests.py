@@ -10,7 +10,13 @@ from pydantic import ValidationError
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS
+from windlass.bounds import (
+    MAX_ENGINE_GPUS,
+    MAX_REPLICAS,
+    MAX_TARGET_CACHE,
+    MAX_TARGET_REQUESTS,
+    TARGET_CACHE,
+)
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
@@ -33,6 +39,17 @@ from windlass.serving_schedules import (
     ScheduleWindow,
     read_window,
     window_messages,
+)
+
+# What of a serving is about engines, which those of a base have for its adapters too.
+_OF_ENGINES = (
+    "engine",
+    "arguments",
+    "gpus",
+    "max_replicas",
+    "target_requests",
+    "target_cache",
+    "schedule",
 )
 
 
@@ -58,6 +75,8 @@ class ServingRequests:
     async def put(self, request: pb.PutServingRequest) -> pb.Serving:
         """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
         principal = current()
+        if not request.HasField("target_cache"):
+            request.target_cache = TARGET_CACHE
         _require_bounds(request)
         arguments = _arguments(request, request.engine or self._policy.engine)
         resolved = await self._resolve(principal, request.model)
@@ -77,6 +96,7 @@ class ServingRequests:
             gpus=request.gpus,
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
+            target_cache=request.target_cache,
             schedule=_schedule(request),
         )
         names = await self._names_with(serving)
@@ -179,6 +199,10 @@ def _require_bounds(request: pb.PutServingRequest) -> None:
         raise InvalidArgument(
             f"target_requests must be 0 to {MAX_TARGET_REQUESTS}.", param="target_requests"
         )
+    if not 0 <= request.target_cache <= MAX_TARGET_CACHE:
+        raise InvalidArgument(
+            f"target_cache must be 0 to {MAX_TARGET_CACHE}, in percent.", param="target_cache"
+        )
     if not 0 <= request.gpus <= MAX_ENGINE_GPUS:
         raise InvalidArgument(f"gpus must be 0 to {MAX_ENGINE_GPUS}.", param="gpus")
     if request.engine and request.engine not in TAKEN:
@@ -241,8 +265,8 @@ def _require_plain(
     where = f"whose engines answer for it; set {{name}} for {base.id}"
     if is_copy:
         where = "and its merged copy has engines like those; only min_replicas can be set for it"
-    default = pb.PutServingRequest()
-    for name in ("engine", "arguments", "gpus", "max_replicas", "target_requests", "schedule"):
+    default = pb.PutServingRequest(target_cache=TARGET_CACHE)
+    for name in _OF_ENGINES:
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
                 f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
@@ -339,6 +363,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         gpus=serving.gpus,
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
+        target_cache=serving.target_cache,
         replicas=wanted,
         schedule=window_messages(serving.schedule),
     )
