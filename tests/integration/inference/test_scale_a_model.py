@@ -36,6 +36,8 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
     environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
     shown = pages.run(pages.script(PAGE, until="By the clock"), environment, tmp_path)
     assert "0/0 of 3" in shown
+    assert "4 requests, cache 90%" in shown
+    assert state(server)["target_cache"] == 80
     assert not engines(server)
     client = server.openai(max_retries=0)
     enough = Event()

@@ -4,7 +4,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
+from windlass.bounds import (
+    MAX_ENGINE_GPUS,
+    MAX_REPLICAS,
+    MAX_TARGET_CACHE,
+    MAX_TARGET_REQUESTS,
+    TARGET_REQUESTS,
+    EngineName,
+)
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
@@ -18,6 +25,7 @@ _ON_DEMAND = "on demand"
 _COLUMNS = {
     "MODEL": field("model"),
     "READY": lambda item: _ready(item),
+    "TARGET": lambda item: _target(item),
     "ENGINE": field("engine"),
     "ARGUMENTS": lambda item: " ".join(f"{name}={value}" for name, value in _set(item).items()),
     "SINCE": moment("updated_at"),
@@ -52,6 +60,15 @@ def activate(
             help="Open requests that each engine should have; 0: eight. Default: 0.",
         ),
     ] = None,
+    target_cache: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_TARGET_CACHE,
+            help="Percent of each engine's room for keys and values that may be in use before load "
+            "makes more engines; 0: however much is. Default: 90.",
+        ),
+    ] = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +99,7 @@ def activate(
         "min_replicas": replicas,
         "max_replicas": max_replicas,
         "target_requests": target,
+        "target_cache": target_cache,
         "engine": engine,
         "gpus": gpus,
     }
@@ -119,7 +137,7 @@ def _present(call: Call, model: str) -> dict[str, Any]:
             raise
         return {"min_replicas": 1}
     arguments = {name: value for name, value in found["arguments"].items() if value is not None}
-    kept = ("min_replicas", "max_replicas", "target_requests", "schedule", "gpus")
+    kept = ("min_replicas", "max_replicas", "target_requests", "target_cache", "schedule", "gpus")
     body = {"arguments": arguments} | {name: found[name] for name in kept if name in found}
     return body | ({"engine": found["engine"]} if found["engine"] else {})
 
@@ -147,6 +165,15 @@ def _ready(item: Item) -> str:
     if not wanted and not most:
         return _ON_DEMAND
     return f"{item['ready_replicas']}/{wanted}" + (f" of {most}" if most else "")
+
+
+def _target(item: Item) -> str:
+    """What each engine should have before load makes more of them; empty where it makes none."""
+    if not item.get("max_replicas"):
+        return ""
+    requests = item.get("target_requests") or TARGET_REQUESTS
+    cache = f", cache {item['target_cache']}%" if item.get("target_cache") else ""
+    return f"{requests} requests{cache}"
 
 
 def _wanted(item: Item) -> int:

@@ -7,7 +7,14 @@ from pydantic import Field
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
-from windlass.bounds import MAX_ENGINE_GPUS, MAX_REPLICAS, MAX_TARGET_REQUESTS, EngineName
+from windlass.bounds import (
+    MAX_ENGINE_GPUS,
+    MAX_REPLICAS,
+    MAX_TARGET_CACHE,
+    MAX_TARGET_REQUESTS,
+    TARGET_CACHE,
+    EngineName,
+)
 from windlass.core.app import App
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
@@ -43,6 +50,15 @@ class PutServing(Body):
             description="Open requests that each engine should have; 0: eight.",
         ),
     ] = 0
+    target_cache: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_TARGET_CACHE,
+            description="Percent of each engine's room for keys and values that may be in use "
+            "before load makes more engines; 0: however much is.",
+        ),
+    ] = TARGET_CACHE
     schedule: Annotated[
         list[ScheduleWindow],
         Field(max_length=MAX_WINDOWS, description="Windows of time with more engines."),
@@ -90,6 +106,7 @@ def servings_router(app: App) -> APIRouter:
             gpus=body.gpus,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
+            target_cache=body.target_cache,
             schedule=window_messages(body.schedule),
         )
         return _render(await inference.PutServing(request))
