@@ -168,7 +168,7 @@ def _ready(item: Item) -> str:
 
 
 def _target(item: Item) -> str:
-    """What each engine should have before load makes more of them; empty where it makes none."""
+    """The load of each engine from which on more follow; empty where none do."""
     if not item.get("max_replicas"):
         return ""
     requests = item.get("target_requests") or TARGET_REQUESTS
