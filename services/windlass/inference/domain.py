@@ -1,7 +1,8 @@
 """Engines that should run, models that are wanted, and the bounds; pure."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import MAX_TARGET_CACHE, TARGET_CACHE
@@ -146,6 +147,11 @@ class Serving:
         """True if load decides how many engines run."""
         return self.max_replicas > max(1, self.min_replicas)
 
+    def by_name(self, names: Mapping[str, Name]) -> "Serving":
+        """The serving with the version of the engines that answer for its model now."""
+        name = names.get(self.version_id)
+        return replace(self, engine_version_id=name.engine_version_id) if name else self
+
     def least(self, now: float) -> int:
         """The engines that run at a time, in Unix seconds, whether or not somebody asks."""
         return max(self.min_replicas, scheduled(self.schedule, now))
@@ -203,6 +209,11 @@ class Rows:
     def running(self) -> list[Engine]:
         """The engines that should run."""
         return [engine for engine in self.engines if engine.desired == RUNNING]
+
+    def visible(self, project_id: str) -> dict[str, Serving]:
+        """Servings that a project sees, by name; its own model hides one for everyone."""
+        seen = [one for one in self.servings if one.project_id in ("", project_id)]
+        return {one.model: one for one in sorted(seen, key=lambda one: one.project_id)}
 
     @property
     def version_ids(self) -> set[str]:
@@ -274,3 +285,12 @@ class View:
 def engine_bound(quotas: Mapping[str, int], scope: str, identifier: str) -> int:
     """The engines that a project or an organization may have; 0 for any number, or no id."""
     return quotas.get(identifier, quotas.get(scope, 0)) if identifier else 0
+
+
+def kept_engines(servings: Sequence[Serving]) -> int:
+    """The number of engines that these keep running together."""
+    replicas = Counter[str]()
+    for one in servings:
+        version = one.engine_version_id
+        replicas[version] = max(replicas[version], one.peak)
+    return replicas.total()

@@ -169,32 +169,6 @@ def test_one_that_serves_is_not_judged_by_what_was_long_ago() -> None:
         see(engine, shown(workload(), replace(POD, restarts=restarts, last_end=last)), SERVES)
 
 
-def serves(used: float | None) -> keeper_pb2.EngineState:
-    load = keeper_pb2.EngineLoad(cache_used=used)
-    return keeper_pb2.EngineState(phase=pb.PHASE_RUNNING, load=load)
-
-
-def test_its_status_says_the_use_of_its_cache_in_steps() -> None:
-    engine = told(workload())
-    see(engine, shown(workload(), POD), SERVES)
-    assert not engine.status().HasField("load"), "its keeper has yet to say"
-    see(engine, shown(workload(), POD), serves(0.5), at=1)
-    assert engine.status().load.cache_percent == 50
-    # Looks come every second, and a keeper's words every ten.
-    told_at = [engine.status().load.cache_percent]
-    for second in range(2, 120):
-        see(engine, shown(workload(), POD), serves(0.96), at=second)
-        told_at.append(engine.status().load.cache_percent)
-    assert told_at[-1] == 95
-    assert len(set(told_at)) <= 5
-    see(engine, shown(workload(), POD), serves(None), at=120)
-    assert not engine.status().HasField("load"), "it does not say"
-    see(engine, shown(workload(), POD), serves(0.0), at=121)
-    assert engine.status().load.HasField("cache_percent")
-    see(engine, shown(workload(), POD), LOADS, at=122)
-    assert not engine.status().HasField("load"), "it serves no more"
-
-
 def test_weights_that_do_not_come_are_waited_for_a_while() -> None:
     said = "x could not be downloaded"
     failed = keeper_pb2.EngineState(phase=pb.PHASE_FAILED, reason="DownloadFailed", message=said)
