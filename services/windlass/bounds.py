@@ -33,6 +33,11 @@ MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64
 MAX_TARGET_REQUESTS = 10_000
+# Percent of an engine's cache.
+MAX_TARGET_CACHE = 100
+# Where nobody has said otherwise.
+TARGET_REQUESTS = 8
+TARGET_CACHE = 90
 # An engine that is used says so every ten seconds, and a start takes its time.
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 60, 30 * 86_400
 MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100

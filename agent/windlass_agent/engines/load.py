@@ -19,8 +19,8 @@ class EngineLoad:
 
     running: int = 0
     waiting: int = 0
-    cache_used: float = 0.0
-    """From 0 to 1; 0 of an engine that does not say."""
+    cache_used: float | None = None
+    """From 0 to 1, by requests that run; None of an engine that does not say."""
     prompt_tokens: int = 0
     """Of whole prompts, those included that were known from before."""
     cached_tokens: int = 0
@@ -29,7 +29,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadNames:
-    """Names of samples of one kind of engine, of which several are added up."""
+    """Names of samples of one kind of engine, of which several are added up; parts are averaged."""
 
     running: str
     waiting: str
@@ -47,15 +47,18 @@ class LoadNames:
         """Returns the load that a page says; raises ValueError for what is no such page."""
         wanted = self._all
         lines = [line for line in page.splitlines() if line.startswith(tuple(wanted))]
-        sums = dict.fromkeys(wanted, 0.0)
+        sums, caches = dict.fromkeys(wanted, 0.0), list[float]()
         for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
                 if sample.name in sums:
                     sums[sample.name] += sample.value
+                if sample.name == self.cache_used:
+                    caches.append(sample.value)
         return EngineLoad(
             running=_count(sums[self.running]),
             waiting=_count(sums[self.waiting]),
-            cache_used=min(1.0, max(0.0, _finite(sums.get(self.cache_used, 0.0)))),
+            # Of several engines in one process, each has a cache of its own.
+            cache_used=_part(sum(caches) / len(caches)) if caches else None,
             prompt_tokens=sum(_count(sums[name]) for name in self.prompt_tokens),
             cached_tokens=_count(sums.get(self.cached_tokens, 0.0)),
             generated_tokens=_count(sums[self.generated_tokens]),
@@ -67,11 +70,15 @@ def load_of(said: pb.EngineLoad) -> EngineLoad:
     return EngineLoad(
         running=_count(said.running),
         waiting=_count(said.waiting),
-        cache_used=min(1.0, max(0.0, _finite(said.cache_used))),
+        cache_used=_part(said.cache_used) if said.HasField("cache_used") else None,
         prompt_tokens=_count(said.prompt_tokens),
         cached_tokens=_count(said.cached_tokens),
         generated_tokens=_count(said.generated_tokens),
     )
+
+
+def _part(value: float) -> float | None:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else None
 
 
 def _count(value: float) -> int:

@@ -44,7 +44,7 @@ def show_engines(loads: Mapping[str, EngineLoad], wanted: Mapping[str, pb.Worklo
             continue
         engine = workload.engine
         labels = (identifier, engine.engine, engine.model, workload.project_id)
-        ENGINE_CACHE.labels(*labels).set(load.cache_used)
+        ENGINE_CACHE.labels(*labels).set(load.cache_used or 0.0)
         ENGINE_REQUESTS.labels(*labels, "running").set(load.running)
         ENGINE_REQUESTS.labels(*labels, "waiting").set(load.waiting)
         for what, number in (

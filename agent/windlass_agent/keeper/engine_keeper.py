@@ -16,6 +16,8 @@ from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
+from windlass_agent.engines.load import EngineLoad
+from windlass_agent.engines.metering import keep_measuring
 from windlass_agent.engines.port import (
     EngineCapabilities,
     EngineControl,
@@ -31,8 +33,6 @@ LOOK_SECONDS = 0.3
 # Without an answer for so long, the engine's container is to be started anew.
 UNANSWERED_SECONDS = 120.0
 PROBE_SECONDS = 10.0
-# Between two looks at what it has to do.
-MEASURE_SECONDS = 10.0
 # From the weights to the first answer; vLLM compiles long.
 START_SECONDS = 1800.0
 _CONNECT_SECONDS = 5.0
@@ -162,7 +162,8 @@ class EngineKeeper:
         self.changed.set()
         async with asyncio.TaskGroup() as group:
             silence = group.create_task(self._silence(control))
-            tasks = [silence, group.create_task(self._measure(control))]
+            measuring = keep_measuring(self._spec.model, control, self._note_load)
+            tasks = [silence, group.create_task(measuring)]
             if served.adapters:
                 tasks.append(group.create_task(self._adapters.keep(control)))
             while await self._listens() and not silence.done():  # noqa: ASYNC110
@@ -173,17 +174,12 @@ class EngineKeeper:
                 task.cancel()
         self._adapters.forget()
 
-    async def _measure(self, control: EngineControl) -> None:
-        """Says what the engine has to do, every now and then."""
-        while True:
-            try:
-                load = await control.load()
-            except EngineError as error:
-                log.info("engine_load_unknown", error=str(error))
-            else:
-                self._state.load.CopyFrom(pb.EngineLoad(**asdict(load)))
-                self.changed.set()
-            await asyncio.sleep(MEASURE_SECONDS)
+    def _note_load(self, load: EngineLoad | None) -> None:
+        if load is None:
+            self._state.ClearField("load")
+        else:
+            self._state.load.CopyFrom(pb.EngineLoad(**asdict(load)))
+        self.changed.set()
 
     def _give_up(self) -> None:
         """Takes it out of the routes, and has its container started anew."""

@@ -1,9 +1,11 @@
 """Engines that should run, models that are wanted, and the bounds; pure."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.bounds import MAX_TARGET_CACHE, TARGET_CACHE
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.stacks.stack import Stack, is_adopted
@@ -133,6 +135,8 @@ class Serving:
     # each should have, 0 for the usual number.
     max_replicas: int = 0
     target_requests: int = 0
+    # Percent of each one's cache that may be in use before there are more; 0: however much is.
+    target_cache: int = TARGET_CACHE
     # Windows of time with more engines than the least.
     schedule: tuple[ScheduleWindow, ...] = ()
     # Without requests, before what nobody keeps running ends; 0 for the installation's.
@@ -150,6 +154,11 @@ class Serving:
     def weight(self, cluster_id: str) -> int:
         """The share of its engines that a cluster should have; 0: none may run there."""
         return dict(self.clusters).get(cluster_id, 0) if self.clusters else 1
+
+    def by_name(self, names: Mapping[str, Name]) -> "Serving":
+        """The serving with the version of the engines that answer for its model now."""
+        name = names.get(self.version_id)
+        return replace(self, engine_version_id=name.engine_version_id) if name else self
 
     def least(self, now: float) -> int:
         """The engines that run at a time, in Unix seconds, whether or not somebody asks."""
@@ -209,6 +218,11 @@ class Rows:
         """The engines that should run."""
         return [engine for engine in self.engines if engine.desired == RUNNING]
 
+    def visible(self, project_id: str) -> dict[str, Serving]:
+        """Servings that a project sees, by name; its own model hides one for everyone."""
+        seen = [one for one in self.servings if one.project_id in ("", project_id)]
+        return {one.model: one for one in sorted(seen, key=lambda one: one.project_id)}
+
     @property
     def version_ids(self) -> set[str]:
         """Every version that is spoken of."""
@@ -233,6 +247,13 @@ class View:
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
+
+    def cache_percent(self, engine: Engine) -> int | None:
+        """The percent in use of an engine's cache; None where its agent says none that can be."""
+        status = self.status(engine)
+        known = status.phase == clusters_pb2.PHASE_RUNNING and status.load.HasField("cache_percent")
+        said = status.load.cache_percent
+        return said if known and 0 <= said <= MAX_TARGET_CACHE else None
 
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""
@@ -272,3 +293,12 @@ class View:
 def engine_bound(quotas: Mapping[str, int], scope: str, identifier: str) -> int:
     """The engines that a project or an organization may have; 0 for any number, or no id."""
     return quotas.get(identifier, quotas.get(scope, 0)) if identifier else 0
+
+
+def kept_engines(servings: Sequence[Serving]) -> int:
+    """The number of engines that these keep running together."""
+    replicas = Counter[str]()
+    for one in servings:
+        version = one.engine_version_id
+        replicas[version] = max(replicas[version], one.peak)
+    return replicas.total()

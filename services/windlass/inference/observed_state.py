@@ -115,9 +115,12 @@ class ObservedState:
     def _hear_statuses(self, delta: clusters_pb2.StatusDelta) -> None:
         if delta.snapshot or self._statuses is None:
             self._statuses = {}
+        news = delta.snapshot
         for status in delta.statuses:
+            known = self._statuses.get(status.workload_id)
+            news = news or known is None or _without_load(known) != _without_load(status)
             self._statuses[status.workload_id] = status
-        if delta.snapshot or delta.statuses:
+        if news:
             self._changed()
 
     async def _poll_clusters(self) -> None:
@@ -128,6 +131,16 @@ class ObservedState:
                 log.warning("cluster_list_failed", error=error.details())
             # The first engine that is wanted has them asked at once.
             await asyncio.sleep(CLUSTERS_POLL_SECONDS if self._statuses else REST_SECONDS)
+
+
+def _without_load(status: clusters_pb2.WorkloadStatus) -> clusters_pb2.WorkloadStatus:
+    """The part of a status that routes and plans hang on at once; load is looked at in time."""
+    if not status.HasField("load"):
+        return status
+    copy = clusters_pb2.WorkloadStatus()
+    copy.CopyFrom(status)
+    copy.ClearField("load")
+    return copy
 
 
 def _shape(clusters: dict[str, clusters_pb2.Cluster]) -> dict[str, tuple[object, ...]]:

@@ -182,6 +182,7 @@ def _engine(
         created_at=int(engine.created_at),
         engine=engine.engine,
         replica=engine.replica,
+        cache_percent=None if away else view.cache_percent(engine),
     )
 
 

@@ -1,6 +1,5 @@
 """Requests that set, show and end how models are served."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,8 +15,10 @@ from windlass.bounds import (
     MAX_ENGINE_GPUS,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
+    MAX_TARGET_CACHE,
     MAX_TARGET_REQUESTS,
     MIN_IDLE_SECONDS,
+    TARGET_CACHE,
 )
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
@@ -31,7 +32,15 @@ from windlass.engine_arguments import (
     not_taken,
     to_message,
 )
-from windlass.inference.domain import InferencePolicy, Name, Rows, Serving, View, engine_bound
+from windlass.inference.domain import (
+    InferencePolicy,
+    Name,
+    Rows,
+    Serving,
+    View,
+    engine_bound,
+    kept_engines,
+)
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
 from windlass.inference.serving_store import ServingStore
@@ -43,17 +52,18 @@ from windlass.serving_schedules import (
     window_messages,
 )
 
-# Of engines, which an adapter has not of its own.
+# What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
-    "engine",
-    "arguments",
-    "gpus",
-    "max_replicas",
-    "target_requests",
-    "schedule",
-    "idle_seconds",
-    "clusters",
-)
+    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "schedule",
+    "idle_seconds", "clusters",
+)  # fmt: skip
+# The most of what is at least 0.
+_MOST = {
+    "min_replicas": MAX_REPLICAS,
+    "target_requests": MAX_TARGET_REQUESTS,
+    "target_cache": MAX_TARGET_CACHE,
+    "gpus": MAX_ENGINE_GPUS,
+}
 
 
 class ServingRequests:
@@ -78,6 +88,8 @@ class ServingRequests:
     async def put(self, request: pb.PutServingRequest) -> pb.Serving:
         """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
         principal = current()
+        if not request.HasField("target_cache"):
+            request.target_cache = TARGET_CACHE
         _require_bounds(request)
         arguments = _arguments(request, request.engine or self._policy.engine)
         resolved = await self._resolve(principal, request.model)
@@ -97,6 +109,7 @@ class ServingRequests:
             gpus=request.gpus,
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
+            target_cache=request.target_cache,
             schedule=_schedule(request),
             idle_seconds=request.idle_seconds,
             clusters=tuple(request.clusters.items()),
@@ -122,7 +135,7 @@ class ServingRequests:
         """The servings of the project's models and of those for everyone, by name."""
         rows = await self._store.rows()
         view = await self._observed.known_view(rows)
-        seen = sorted(_visible(rows, current()).values(), key=lambda one: one.model)
+        seen = sorted(rows.visible(current().require_project()).values(), key=lambda one: one.model)
         seen, more = page_of(seen, lambda one: one.model, after=request.after, limit=request.limit)
         return pb.ListServingsResponse(
             servings=[_shown(serving, rows, view) for serving in seen], has_more=more
@@ -164,15 +177,15 @@ class ServingRequests:
         quotas: Mapping[str, int],
     ) -> None:
         """Raises where more would be kept running than may run at once."""
-        serving, *others = (_by_name(one, names) for one in (serving, *others))
+        serving, *others = (one.by_name(names) for one in (serving, *others))
         for scope in ("project", "organization"):
             identifier = getattr(serving, f"{scope}_id") if serving.project_id else ""
             bound = engine_bound(quotas, scope, identifier)
             own = [one for one in others if one.project_id]
             own = [one for one in own if getattr(one, f"{scope}_id") == identifier]
-            if bound and (kept := _kept([*own, serving])) > bound:
+            if bound and (kept := kept_engines([*own, serving])) > bound:
                 raise exceeded(Quota.ENGINES, scope, kept, bound)
-        kept, most = _kept([*others, serving]), self._policy.max_engines
+        kept, most = kept_engines([*others, serving]), self._policy.max_engines
         if kept > most:
             raise InvalidArgument(
                 f"{kept} engines would be kept running; this installation runs at most {most} "
@@ -191,15 +204,12 @@ class ServingRequests:
 
 
 def _require_bounds(request: pb.PutServingRequest) -> None:
-    if not 0 <= request.min_replicas <= MAX_REPLICAS:
-        raise InvalidArgument(f"min_replicas must be 0 to {MAX_REPLICAS}.", param="min_replicas")
+    for name, most in _MOST.items():
+        if not 0 <= getattr(request, name) <= most:
+            raise InvalidArgument(f"{name} must be 0 to {most}.", param=name)
     if request.max_replicas and not request.min_replicas <= request.max_replicas <= MAX_REPLICAS:
         raise InvalidArgument(
             f"max_replicas must be 0, or min_replicas to {MAX_REPLICAS}.", param="max_replicas"
-        )
-    if not 0 <= request.target_requests <= MAX_TARGET_REQUESTS:
-        raise InvalidArgument(
-            f"target_requests must be 0 to {MAX_TARGET_REQUESTS}.", param="target_requests"
         )
     if request.idle_seconds and not MIN_IDLE_SECONDS <= request.idle_seconds <= MAX_IDLE_SECONDS:
         raise InvalidArgument(
@@ -212,8 +222,6 @@ def _require_bounds(request: pb.PutServingRequest) -> None:
             f"clusters must be at most {MAX_CLUSTERS}, of weights from 1 to {MAX_CLUSTER_WEIGHT}.",
             param="clusters",
         )
-    if not 0 <= request.gpus <= MAX_ENGINE_GPUS:
-        raise InvalidArgument(f"gpus must be 0 to {MAX_ENGINE_GPUS}.", param="gpus")
     if request.engine and request.engine not in TAKEN:
         known = ", ".join(sorted(TAKEN))
         raise InvalidArgument(
@@ -257,12 +265,6 @@ def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
     return arguments
 
 
-def _by_name(serving: Serving, names: Mapping[str, Name]) -> Serving:
-    """The serving with the version of the engines that answer for its model now."""
-    name = names.get(serving.version_id)
-    return replace(serving, engine_version_id=name.engine_version_id) if name else serving
-
-
 def _require_plain(
     request: pb.PutServingRequest,
     model: models_pb2.Model,
@@ -274,7 +276,7 @@ def _require_plain(
     where = f"whose engines answer for it; set {{name}} for {base.id}"
     if is_copy:
         where = "and its merged copy has engines like those; only min_replicas can be set for it"
-    default = pb.PutServingRequest()
+    default = pb.PutServingRequest(target_cache=TARGET_CACHE)
     for name in _OF_ENGINES:
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
@@ -303,13 +305,6 @@ def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
     )
 
 
-def _visible(rows: Rows, principal: Principal) -> dict[str, Serving]:
-    """Servings that the project sees, by name; its own model hides one for everyone."""
-    project = principal.require_project()
-    seen = [one for one in rows.servings if one.project_id in ("", project)]
-    return {one.model: one for one in sorted(seen, key=lambda one: one.project_id)}
-
-
 def _require_own(principal: Principal, project_id: str) -> None:
     if project_id == principal.project_id or (not project_id and principal.may("platform.write")):
         return
@@ -331,15 +326,6 @@ def _require_base(principal: Principal, model: models_pb2.Model, base: models_pb
             "that run on demand, or an operator keeps them running.",
             param="model",
         )
-
-
-def _kept(servings: Sequence[Serving]) -> int:
-    """The number of engines that these keep running together."""
-    replicas = Counter[str]()
-    for one in servings:
-        version = one.engine_version_id
-        replicas[version] = max(replicas[version], one.peak)
-    return replicas.total()
 
 
 def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
@@ -372,6 +358,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         gpus=serving.gpus,
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
+        target_cache=serving.target_cache,
         replicas=wanted,
         schedule=window_messages(serving.schedule),
         idle_seconds=serving.idle_seconds,

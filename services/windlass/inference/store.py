@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
+from windlass.bounds import TARGET_CACHE
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
@@ -88,6 +89,7 @@ servings = sa.Table(
     sa.Column("schedule", JSONB, nullable=False, server_default="[]"),
     sa.Column("idle_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("clusters", JSONB, nullable=False, server_default="{}"),
+    sa.Column("target_cache", sa.Integer, nullable=False, server_default=str(TARGET_CACHE)),
 )
 # One row: who plans now.
 schedulers = sa.Table(

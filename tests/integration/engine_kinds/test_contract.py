@@ -79,6 +79,19 @@ async def test_it_says_what_it_has_done(kept: Kept) -> None:
     await until(counted)
 
 
+async def test_its_status_says_the_use_of_its_cache_where_the_engine_does(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+
+    async def told() -> pb.WorkloadStatus | None:
+        (now,) = kept.host.driver.statuses()
+        return now if now.load.HasField("cache_percent") == (kept.kind == "vllm") else None
+
+    now: pb.WorkloadStatus = await until(told)
+    assert now.endpoint == status.endpoint
+    assert 0 <= now.load.cache_percent <= 100
+    assert now.load.cache_percent % 5 == 0
+
+
 async def test_a_stream_says_its_usage_in_every_chunk(kept: Kept) -> None:
     status = await kept.loaded("mv-a")
     options = {"include_usage": True, "continuous_usage_stats": True}

@@ -70,6 +70,70 @@ async def test_more_than_the_most_never_run_and_a_silent_gateway_counts_no_more(
     await until(lambda: len(east.engines("tiny")) == 1, 40)
 
 
+async def shows(platform: Platform, engine_id: str, percent: int | None) -> None:
+    """Waits until the list of engines shows this use of a cache."""
+
+    async def shown() -> bool:
+        call = platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+        (engine,) = (one for one in (await call).engines if one.id == engine_id)
+        return engine.HasField("cache_percent") == (percent is not None) and (
+            engine.cache_percent == (percent or 0)
+        )
+
+    await until(shown)
+
+
+# Longer than the planner lies between two looks at what changed no route.
+LOOKS = 2.5
+
+
+async def test_full_caches_make_more_of_it_while_requests_are_open(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(
+        platform, "tiny", min_replicas=1, max_replicas=3, target_requests=100, target_cache=80
+    )
+    assert made.target_cache == 80
+    first = await east.next_engine("tiny")
+    await east.run(first, cache_percent=100)
+    await shows(platform, first.id, 100)
+    # Nobody asks.
+    await stays(lambda: len(east.engines("tiny")) == 1, LOOKS)
+    await report(platform, "gw-1", **{model.version_id: 3})
+    await until(lambda: len(east.engines("tiny")) == 2)
+    # One that starts has room, and an agent of before says nothing of it.
+    (second,) = (one for one in east.engines("tiny") if one.id != first.id)
+    await east.run(second)
+    await report(platform, "gw-1", **{model.version_id: 3})
+    await stays(lambda: len(east.engines("tiny")) == 2, LOOKS)
+    await east.run(second, cache_percent=90)
+    await report(platform, "gw-1", **{model.version_id: 3})
+    await until(lambda: len(east.engines("tiny")) == 3)
+    # What requests need no more goes with the caches.
+    await east.run(first, cache_percent=10)
+    await east.run(second, cache_percent=0)
+    await until(lambda: len(east.engines("tiny")) == 1, 40)
+
+
+async def test_a_use_of_caches_that_cannot_be_is_not_known(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(platform, "tiny", min_replicas=1, max_replicas=3)
+    assert made.target_cache == 90
+    engine = await east.next_engine("tiny")
+    await east.run(engine, cache_percent=50)
+    await shows(platform, engine.id, 50)
+    for wrong in (101, -1, 2**31 - 1):
+        await east.run(engine, cache_percent=wrong)
+        await shows(platform, engine.id, None)
+        await report(platform, "gw-1", **{model.version_id: 3})
+        await stays(lambda: len(east.engines("tiny")) == 1, LOOKS)
+        await east.run(engine, cache_percent=0)
+        await shows(platform, engine.id, 0)
+
+
 async def test_load_of_what_is_not_to_scale_changes_nothing(served: Served) -> None:
     platform, _ = served
     east = await platform.live_cluster()
@@ -156,6 +220,8 @@ async def test_a_schedule_has_bounds(served: Served) -> None:
         ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
         ({"clusters": {"east": 0}}, "clusters"),
         ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
+        ({"target_cache": -1}, "target_cache"),
+        ({"target_cache": 101}, "target_cache"),
     ],
 )
 async def test_bounds_that_cannot_be_are_refused(
@@ -167,6 +233,9 @@ async def test_bounds_that_cannot_be_are_refused(
         await put(platform, "tiny", **fields)
     assert param in from_rpc(caught.value).message
     await platform.register_adapter("ft:tiny", base, ADAPTER)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await put(platform, "ft:tiny", min_replicas=1, max_replicas=2)
-    assert "set max_replicas for tiny" in from_rpc(caught.value).message
+    for name in ("max_replicas", "target_cache"):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await put(platform, "ft:tiny", min_replicas=1, **{name: 2})
+        assert f"set {name} for tiny" in from_rpc(caught.value).message
+    # What is usual may be said, as by who sends a serving back as it was shown.
+    assert (await put(platform, "ft:tiny", min_replicas=0, target_cache=90)).target_cache == 90

@@ -18,6 +18,7 @@ vllm:num_requests_running{engine="0",model_name="m"} 3.0
 vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
 vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 2.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1000.0
 vllm:prompt_tokens_total{engine="1",model_name="m"} 24.0
 vllm:prompt_tokens_created{engine="0",model_name="m"} 1.7e+09
@@ -40,7 +41,7 @@ windlass_engine_generated_tokens_total 30.0
 
 def test_the_pages_of_all_kinds_say_the_same() -> None:
     assert vllm_engine.LOAD_NAMES.read(VLLM) == EngineLoad(
-        running=3, waiting=2, cache_used=0.25,
+        running=3, waiting=2, cache_used=0.5,
         prompt_tokens=1024, cached_tokens=400, generated_tokens=77,
     )  # fmt: skip
     assert llamacpp_engine.LOAD_NAMES.read(LLAMACPP) == EngineLoad(
@@ -58,6 +59,7 @@ def test_nonsense_stays_within_bounds(value: str) -> None:
     assert 0 <= found.prompt_tokens <= 2**53
     said = keeper_pb2.EngineLoad(running=-1, cache_used=float("nan"), prompt_tokens=2**60)
     assert load_of(said) == EngineLoad(prompt_tokens=2**53)
+    assert load_of(keeper_pb2.EngineLoad(cache_used=7)).cache_used == 1.0
 
 
 @given(st.text(max_size=200))

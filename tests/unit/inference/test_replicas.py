@@ -186,6 +186,35 @@ def test_what_nobody_asks_for_waits_for_room_and_takes_none_of_others() -> None:
     assert (made(plan), ended(plan)) == ([("tiny", 0, "east")], ["eng-third-0"])
 
 
+def full(
+    *, percent: int = 100, phase: "pb.Phase.ValueType" = pb.PHASE_RUNNING
+) -> pb.WorkloadStatus:
+    load = pb.ServingLoad(cache_percent=percent)
+    return pb.WorkloadStatus(generation=1, phase=phase, endpoint="unix:///x", load=load)
+
+
+@pytest.mark.parametrize(
+    ("status", "more"),
+    [
+        (full(), 1),
+        (full(percent=90), 0),
+        (full(percent=101), 0),
+        (full(percent=-5), 0),
+        (full(phase=pb.PHASE_STARTING), 0),
+        (RUNS, 0),
+    ],
+)
+def test_caches_of_engines_that_answer_decide_how_many_there_are(
+    status: pb.WorkloadStatus, more: int
+) -> None:
+    scales = replace(serving("tiny", 1), max_replicas=3)
+    running, loads = [engine("tiny")], {"tiny": 5}
+    plan = planned([scales], running, statuses={"eng-tiny-0": status}, loads=loads)
+    assert len(made(plan)) == more
+    off = replace(scales, target_cache=0)
+    assert not made(planned([off], running, statuses={"eng-tiny-0": status}, loads=loads))
+
+
 def test_a_kept_engine_that_cannot_start_holds_no_place() -> None:
     failing = replace(engine("tiny"), failed_at=NOW - 5, retry_at=NOW + 300)
     asked = WantedVersion("other", "other", NOW, NOW - 1)

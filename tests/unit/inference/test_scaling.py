@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.inference.planning.scaling import (
+    CACHE_TOLERANCE,
     DOWN_SECONDS,
     TOLERANCE,
     UP_AT_LEAST,
@@ -14,12 +17,14 @@ from windlass.inference.planning.scaling import (
     Scaler,
     recommended,
 )
+from windlass_agent.engines.metering import SteppedCache
 
 BOUNDS = ScaleBounds(least=1, most=10, target=8)
 _BOUNDS = st.builds(
     lambda least, more, target: ScaleBounds(least, least + more, target),
     st.integers(0, 5), st.integers(1, 20), st.integers(1, 50),
 )  # fmt: skip
+_CACHES = st.lists(st.none() | st.integers(0, 100), max_size=12)
 _LOADS = st.lists(st.integers(0, 400), min_size=1, max_size=60)
 
 
@@ -93,3 +98,85 @@ def test_what_it_settles_at_is_enough_and_not_too_much(load: int, bounds: ScaleB
     if bounds.least < last < bounds.most:
         assert load <= last * bounds.target * (1 + TOLERANCE)
         assert last <= needed
+
+
+# Requests are no matter in these: each engine may have any number.
+FULL = ScaleBounds(least=1, most=10, target=1000, target_cache=90)
+
+
+@pytest.mark.parametrize(
+    ("cache", "expected"),
+    [
+        # Few requests, long prompts.
+        ([100], 2),
+        ([100, 100, 100, 100], 5),
+        # A full vLLM preempts, and shows a little less.
+        ([95, 95], 3),
+        ([90, 90], 2),
+        # Above the target, and no further than a step may hide.
+        ([95, 90], 2),
+        # One that starts has none yet, and may take of the others.
+        ([100, None], 2),
+        ([100, 100, 100, None], 4),
+        # Held for what is there, though requests need one.
+        ([60, 60, 60], 3),
+        ([50, 50, 50], 2),
+        ([50, 50, None], 3),
+        ([0, 0, 0], 1),
+        ([None, None], 1),
+    ],
+)
+def test_full_caches_ask_for_more_engines_than_requests_do(
+    cache: list[int | None], expected: int
+) -> None:
+    assert recommended(len(cache), 20, FULL, cache) == expected
+    off = replace(FULL, target_cache=0)
+    assert recommended(len(cache), 20, off, cache) == 1, "no target, no matter"
+
+
+def test_no_engine_is_added_that_no_request_would_come_to() -> None:
+    assert recommended(2, 2, FULL, [100, 100]) == 2
+    assert recommended(2, 0, FULL, [100, 100]) == 1, "whatever its agent says"
+
+
+@given(st.integers(0, 400), _BOUNDS, st.integers(0, 100), _CACHES, st.integers(0, 4))
+def test_caches_add_to_what_requests_need_and_stay_in_bounds(
+    load: int, bounds: ScaleBounds, target: int, cache: list[int | None], unsaid: int
+) -> None:
+    current, bounds = len(cache) + unsaid, replace(bounds, target_cache=target)
+    by_requests = recommended(current, load, bounds)
+    found = recommended(current, load, bounds, cache)
+    assert max(by_requests, bounds.least) <= found <= bounds.most
+    known = [one for one in cache if one is not None]
+    if not known:
+        assert found == by_requests, "what is not known changes nothing"
+    if found > max(by_requests, current):
+        assert sum(known) > (target + CACHE_TOLERANCE) * current
+
+
+@given(
+    st.integers(0, 4000), st.integers(1, 100), st.integers(2, 40), st.integers(1, 40),
+    st.integers(1, 200),
+)  # fmt: skip
+@settings(max_examples=40)
+def test_a_constant_use_of_caches_settles_though_agents_say_it_in_steps(
+    total: int, target: int, most: int, start: int, load: int
+) -> None:
+    bounds = ScaleBounds(1, most, 1000, target)
+    scaler, current, engines, found = Scaler(), start, list[SteppedCache](), []
+    for number in range(800):
+        engines = engines[:current]
+        cache = [one.percent for one in engines] + [None] * (current - len(engines))
+        engines += [SteppedCache() for _ in range(current - len(engines))]
+        for one in engines:
+            one.take(number * 10.0, min(1.0, total / 100 / current))
+        current = scaler.decide(number * 10.0, current, load, bounds, cache)
+        found.append(current)
+    last = found[-1]
+    assert found[-200:] == [last] * 200
+    if last < min(most, load):
+        # One step, and what a step may hide.
+        assert min(100, total / last) <= target + 2 * CACHE_TOLERANCE
+    rises = [after - before for before, after in itertools.pairwise(found) if after != before]
+    turns = sum(before * after < 0 for before, after in itertools.pairwise(rises))
+    assert turns <= 1, "it may go too far while means follow, and back, and never again"

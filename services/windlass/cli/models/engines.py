@@ -11,10 +11,15 @@ _COLUMNS = {
     "STATE": field("phase"),
     "ENGINE": field("engine"),
     "CLUSTER": field("cluster_id"),
+    "CACHE": lambda item: _percent(item.get("cache_percent")),
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
     "SINCE": moment("created_at"),
     "REASON": field("message"),
 }
+
+
+def _percent(value: int | None) -> str:
+    return "" if value is None else f"{value}%"
 
 
 @command(app, "list")

@@ -8,7 +8,9 @@ from windlass.bounds import (
     MAX_ENGINE_GPUS,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
+    MAX_TARGET_CACHE,
     MAX_TARGET_REQUESTS,
+    TARGET_REQUESTS,
     EngineName,
 )
 from windlass.cli.framework import completion
@@ -26,6 +28,7 @@ _KEPT = (
     "min_replicas",
     "max_replicas",
     "target_requests",
+    "target_cache",
     "schedule",
     "idle_seconds",
     "clusters",
@@ -34,6 +37,7 @@ _KEPT = (
 _COLUMNS = {
     "MODEL": field("model"),
     "READY": lambda item: _ready(item),
+    "TARGET": lambda item: _target(item),
     "ENGINE": field("engine"),
     "ARGUMENTS": lambda item: " ".join(f"{name}={value}" for name, value in _set(item).items()),
     "SINCE": moment("updated_at"),
@@ -66,6 +70,15 @@ def activate(
             min=0,
             max=MAX_TARGET_REQUESTS,
             help="Open requests that each engine should have; 0: eight. Default: 0.",
+        ),
+    ] = None,
+    target_cache: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_TARGET_CACHE,
+            help="Percent of each engine's room for keys and values that may be in use before load "
+            "makes more engines; 0: however much is. Default: 90.",
         ),
     ] = None,
     schedule: Annotated[
@@ -116,6 +129,7 @@ def activate(
         "min_replicas": replicas,
         "max_replicas": max_replicas,
         "target_requests": target,
+        "target_cache": target_cache,
         "idle_seconds": idle_seconds,
         "engine": engine,
         "gpus": gpus,
@@ -191,6 +205,15 @@ def _ready(item: Item) -> str:
     if not wanted and not most:
         return _ON_DEMAND
     return f"{item['ready_replicas']}/{wanted}" + (f" of {most}" if most else "")
+
+
+def _target(item: Item) -> str:
+    """The load of each engine from which on more follow; empty where none do."""
+    if not item.get("max_replicas"):
+        return ""
+    requests = item.get("target_requests") or TARGET_REQUESTS
+    cache = f", cache {item['target_cache']}%" if item.get("target_cache") else ""
+    return f"{requests} requests{cache}"
 
 
 def _wanted(item: Item) -> int:

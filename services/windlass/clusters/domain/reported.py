@@ -3,10 +3,13 @@
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+
 # The end of a guest's logs is the longest.
 MAX_TEXT = 64 * 1024
 MAX_SENTENCE = 4000
 _LONG = frozenset({"log_tail"})
+MAX_PERCENT = 100
 
 
 def bound_texts(message: Message) -> None:
@@ -21,6 +24,13 @@ def bound_texts(message: Message) -> None:
                 value[:] = [_bounded(text, most) for text in value]
             else:
                 setattr(message, field.name, _bounded(value, most))
+
+
+def bound_load(status: pb.WorkloadStatus) -> None:
+    """Takes back a load that cannot be: one that is not known, rather than one of zero."""
+    said = status.load.cache_percent
+    if status.phase != pb.PHASE_RUNNING or not 0 <= said <= MAX_PERCENT:
+        status.ClearField("load")
 
 
 def _bounded(text: str, most: int) -> str:

@@ -15,7 +15,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import records
 from windlass.clusters.domain.policy import OperatorPolicy, endpoint
 from windlass.clusters.domain.records import ChangeBatch
-from windlass.clusters.domain.reported import bound_texts
+from windlass.clusters.domain.reported import bound_load, bound_texts
 from windlass.clusters.storage.clusters import policy_of, require_session, superseded, unregistered
 from windlass.clusters.storage.statuses import REPORTED, TOLD, store
 from windlass.clusters.storage.stream_heads import StreamHeadReader
@@ -211,6 +211,7 @@ class WorkloadStore:
             policy = await _policy(connection, cluster_id)
             for status in statuses:
                 bound_texts(status)
+                bound_load(status)
                 said, workload_id = status.endpoint, status.workload_id
                 status.endpoint = endpoint(policy, said, cluster_id, workload_id)
             changed = await self._changed(connection, cluster_id, statuses)

@@ -14,7 +14,9 @@ from windlass.bounds import (
     MAX_ENGINE_GPUS,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
+    MAX_TARGET_CACHE,
     MAX_TARGET_REQUESTS,
+    TARGET_CACHE,
     EngineName,
 )
 from windlass.core.app import App
@@ -53,6 +55,15 @@ class PutServing(Body):
             description="Open requests that each engine should have; 0: eight.",
         ),
     ] = 0
+    target_cache: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_TARGET_CACHE,
+            description="Percent of each engine's room for keys and values that may be in use "
+            "before load makes more engines; 0: however much is.",
+        ),
+    ] = TARGET_CACHE
     schedule: Annotated[
         list[ScheduleWindow],
         Field(max_length=MAX_WINDOWS, description="Windows of time with more engines."),
@@ -121,6 +132,7 @@ def servings_router(app: App) -> APIRouter:
             gpus=body.gpus,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
+            target_cache=body.target_cache,
             schedule=window_messages(body.schedule),
             idle_seconds=body.idle_seconds,
             clusters=body.clusters,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.bounds import TARGET_REQUESTS
 from windlass.engine_arguments import TOLD_FORMATS, UNCHOSEN, EngineArguments, with_formats
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
@@ -23,7 +24,7 @@ from windlass.inference.domain import (
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
 from windlass.inference.planning.devices import DIVIDES, cannot_hold, fitting_gpus
-from windlass.inference.planning.scaling import TARGET_REQUESTS, ScaleBounds, Scalers
+from windlass.inference.planning.scaling import ScaleBounds, Scalers
 from windlass.inference.planning.waits import Waits
 from windlass.inference.stacks.stack import REACHES, Stack
 
@@ -146,10 +147,17 @@ class Round:
             least=max(1, serving.least(self.now)),
             most=serving.max_replicas,
             target=serving.target_requests or TARGET_REQUESTS,
+            target_cache=serving.target_cache,
         )
         version = serving.version_id
-        current = sum(slot[0] == version and slot[1] < bounds.most for slot in self.running)
-        return scalers.decide(version, self.now, current, load, bounds)
+        engines = [
+            engine
+            for slot, engine in self.running.items()
+            if slot[0] == version and slot[1] < bounds.most
+        ]
+        # What was said by an engine that is away now counts no more.
+        cache = [self.view.cache_percent(one) if self.answers(one) else None for one in engines]
+        return scalers.decide(version, self.now, len(engines), load, bounds, cache)
 
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""

@@ -6,12 +6,15 @@ https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Of open requests for each engine, where nobody has said otherwise.
-TARGET_REQUESTS = 8
 # A load so near to the target changes nothing.
 TOLERANCE = 0.1
+# Percent points: by less than a step, agents may say another use of a cache than there is. The
+# HPA's tenth would make of a target of 90 one of 99, which a full vLLM hardly ever shows.
+CACHE_STEP = 5
+CACHE_TOLERANCE = 4
 # Fewer are recommended for so long before fewer run.
 DOWN_SECONDS = 300.0
 # In one period as many as are there may be added, and these few in any case.
@@ -21,20 +24,46 @@ UP_AT_LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class ScaleBounds:
-    """Bounds of a model's engines, and the open requests that each should have."""
+    """Bounds of a model's engines, and what each of them should have."""
 
     least: int
     most: int
+    # Open requests.
     target: int
+    # Percent of its cache in use; 0: however much is.
+    target_cache: int = 0
 
 
-def recommended(current: int, load: int, bounds: ScaleBounds) -> int:
-    """The engines that so many open requests need, whatever was before."""
+def recommended(
+    current: int, load: int, bounds: ScaleBounds, cache: Sequence[int | None] = ()
+) -> int:
+    """The engines that so many open requests need, whatever was before.
+
+    `cache` is the percent in use of each engine's cache; None of one that does not say.
+    """
     if current and abs(load / (current * bounds.target) - 1) <= TOLERANCE:
         wanted = current
     else:
         wanted = math.ceil(load / bounds.target)
+    # One more than there are requests would have none, whatever agents say.
+    wanted = max(wanted, min(_with_room(current, cache, bounds.target_cache), load))
     return min(max(wanted, bounds.least), bounds.most)
+
+
+def _with_room(current: int, cache: Sequence[int | None], target: int) -> int:
+    """The engines of which each would use the target of its cache; 0 where nothing is known.
+
+    What does not say counts as the HPA counts missing metrics: as idle where more may follow, and
+    as used to the target where fewer may.
+    """
+    known = [one for one in cache if one is not None]
+    if not (known and target):
+        return 0
+    used, unknown = sum(known), max(0, current - len(known))
+    if used > (target + CACHE_TOLERANCE) * (len(known) + unknown):
+        return math.ceil(used / target)
+    used += CACHE_STEP * len(known) + target * unknown
+    return min(current, math.ceil(used / target))
 
 
 class Scaler:
@@ -47,7 +76,14 @@ class Scaler:
         # When, and how many there were then.
         self._counts: deque[tuple[float, int]] = deque()
 
-    def decide(self, now: float, current: int, load: int, bounds: ScaleBounds) -> int:
+    def decide(
+        self,
+        now: float,
+        current: int,
+        load: int,
+        bounds: ScaleBounds,
+        cache: Sequence[int | None] = (),
+    ) -> int:
         """The engines that should run now, of which `current` do.
 
         More follow at once, as fast as may be; fewer once nothing else was recommended for a
@@ -57,7 +93,7 @@ class Scaler:
         self._forget(now)
         if not self._recommended:
             self._remember(now, current)
-        self._remember(now, recommended(current, load, bounds))
+        self._remember(now, recommended(current, load, bounds, cache))
         wanted = self._recommended[0][1]
         wanted = min(wanted, self._fastest(now, current))
         return min(max(wanted, bounds.least), bounds.most)
@@ -89,11 +125,19 @@ class Scalers:
         self._down_seconds = down_seconds
         self._by_version: dict[str, Scaler] = {}
 
-    def decide(self, version: str, now: float, current: int, load: int, bounds: ScaleBounds) -> int:
+    def decide(
+        self,
+        version: str,
+        now: float,
+        current: int,
+        load: int,
+        bounds: ScaleBounds,
+        cache: Sequence[int | None] = (),
+    ) -> int:
         """The engines of a version that should run now."""
         if version not in self._by_version:
             self._by_version[version] = Scaler(down_seconds=self._down_seconds)
-        return self._by_version[version].decide(now, current, load, bounds)
+        return self._by_version[version].decide(now, current, load, bounds, cache)
 
     def keep(self, versions: set[str]) -> None:
         """Forgets all others."""

@@ -10,6 +10,7 @@ from windlass.api.keeper.v1 import keeper_pb2
 from windlass.core.backoff import Backoff
 from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.engines.load import EngineLoad, load_of
+from windlass_agent.engines.metering import SteppedCache
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
@@ -54,6 +55,7 @@ class TrackedEngine:
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
     _digest: str = ""
+    _cache: SteppedCache = field(default_factory=SteppedCache)
 
     @property
     def is_wanted(self) -> bool:
@@ -117,6 +119,8 @@ class TrackedEngine:
         if self.is_wanted and not leaves and not (snapshot.deployment is None and self._trouble[1]):
             ends = self._count_ends(snapshot.pod)
             self.find(diagnose(snapshot, state, ends=ends), clock=clock, patience=patience)
+        load = self.load if self.serves else None
+        self._cache.take(clock, load.cache_used if load is not None else None)
 
     def _count_ends(self, pod: PodSnapshot | None) -> int:
         """The ends of its container since it served, or since this life saw the pod first."""
@@ -177,4 +181,6 @@ class TrackedEngine:
             status.endpoint = f"pod://{pod.namespace}/{pod.name}"
             status.capabilities.CopyFrom(self.state.capabilities)
             status.adapters.extend(self.state.adapters)
+            if load := self._cache.load():
+                status.load.CopyFrom(load)
         return status

@@ -13,6 +13,7 @@ from windlass.engine_arguments import from_message, require_gpus
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
+from windlass_agent.engines.metering import CacheMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.process.allocator import SlotPool
@@ -97,6 +98,7 @@ class EngineRun:
         # While it serves.
         self._control: EngineControl | None = None
         self._capabilities = pb.EngineCapabilities()
+        self._meter = CacheMeter(house.changed)
         shelf = Shelf(self._files.adapters, house.confinement)
         self._adapters = AdapterSet(house.models, shelf, house.changed)
         self._quick_failures = 0
@@ -125,6 +127,7 @@ class EngineRun:
             endpoint=self._endpoint,
             adapters=self._adapters.statuses() if running else (),
             capabilities=self._capabilities if running else None,
+            load=self._meter.load() if running else None,
         )
 
     async def load(self) -> EngineLoad | None:
@@ -302,6 +305,7 @@ class EngineRun:
         self._become(pb.PHASE_RUNNING)
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(self._adapters.keep(control))] if served.adapters else []
+            keeping.append(group.create_task(self._meter.keep(self.workload.id, control)))
             probing = group.create_task(_probe(control, process))
             while not process.ended() and not probing.done():  # noqa: ASYNC110
                 await asyncio.sleep(RUNNING_POLL_SECONDS)

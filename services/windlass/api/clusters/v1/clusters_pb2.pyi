@@ -1250,6 +1250,7 @@ class WorkloadStatus(google.protobuf.message.Message):
     CLUSTER_ID_FIELD_NUMBER: builtins.int
     OBJECT_STATUS_FIELD_NUMBER: builtins.int
     LOG_TAIL_FIELD_NUMBER: builtins.int
+    LOAD_FIELD_NUMBER: builtins.int
     workload_id: builtins.str
     generation: builtins.int
     phase: Global___Phase.ValueType
@@ -1278,6 +1279,10 @@ class WorkloadStatus(google.protobuf.message.Message):
 
     @property
     def capabilities(self) -> Global___EngineCapabilities: ...
+    @property
+    def load(self) -> Global___ServingLoad:
+        """Of a running engine; absent where its agent does not say."""
+
     def __init__(
         self,
         *,
@@ -1295,11 +1300,34 @@ class WorkloadStatus(google.protobuf.message.Message):
         cluster_id: builtins.str = ...,
         object_status: builtins.bytes = ...,
         log_tail: builtins.str = ...,
+        load: Global___ServingLoad | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
 
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
+
+@typing.final
+class ServingLoad(google.protobuf.message.Message):
+    """What an engine has to do, in steps, so that it changes seldom."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CACHE_PERCENT_FIELD_NUMBER: builtins.int
+    cache_percent: builtins.int
+    """Of its room for keys and values, what its requests use: 0 to 100, a multiple of 5. Absent
+    where the engine does not say.
+    """
+    def __init__(
+        self,
+        *,
+        cache_percent: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
+
+Global___ServingLoad: typing_extensions.TypeAlias = ServingLoad
 
 @typing.final
 class Observation(google.protobuf.message.Message):

@@ -32,6 +32,7 @@ class Engine(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
     REPLICA_FIELD_NUMBER: builtins.int
+    CACHE_PERCENT_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -42,6 +43,10 @@ class Engine(google.protobuf.message.Message):
     replica: builtins.int
     """Its number among the engines of its model, from 0; 1000 of one that another cluster is asked
     for beside them.
+    """
+    cache_percent: builtins.int
+    """Of its room for keys and values, what its requests use, from 0 to 100; absent where that is
+    not known.
     """
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
@@ -57,8 +62,11 @@ class Engine(google.protobuf.message.Message):
         created_at: builtins.int = ...,
         engine: builtins.str = ...,
         replica: builtins.int = ...,
+        cache_percent: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
 
 Global___Engine: typing_extensions.TypeAlias = Engine
 
@@ -133,6 +141,7 @@ class Serving(google.protobuf.message.Message):
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     REPLICAS_FIELD_NUMBER: builtins.int
     SCHEDULE_FIELD_NUMBER: builtins.int
+    TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
     model: builtins.str
@@ -153,6 +162,10 @@ class Serving(google.protobuf.message.Message):
     """Open requests that each engine should have; 0: the usual number."""
     replicas: builtins.int
     """Those that should run now, by load and schedule."""
+    target_cache: builtins.int
+    """Percent of each engine's room for keys and values that may be in use before load makes more
+    engines; 0: however much is.
+    """
     idle_seconds: builtins.int
     """Seconds without requests before what nobody keeps running ends; 0: the installation's."""
     @property
@@ -178,11 +191,12 @@ class Serving(google.protobuf.message.Message):
         target_requests: builtins.int = ...,
         replicas: builtins.int = ...,
         schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
+        target_cache: builtins.int = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -241,6 +255,7 @@ class PutServingRequest(google.protobuf.message.Message):
     MAX_REPLICAS_FIELD_NUMBER: builtins.int
     TARGET_REQUESTS_FIELD_NUMBER: builtins.int
     SCHEDULE_FIELD_NUMBER: builtins.int
+    TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
     model: builtins.str
@@ -249,6 +264,8 @@ class PutServingRequest(google.protobuf.message.Message):
     gpus: builtins.int
     max_replicas: builtins.int
     target_requests: builtins.int
+    target_cache: builtins.int
+    """Unset: the usual one."""
     idle_seconds: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
@@ -267,11 +284,13 @@ class PutServingRequest(google.protobuf.message.Message):
         max_replicas: builtins.int = ...,
         target_requests: builtins.int = ...,
         schedule: collections.abc.Iterable[Global___ScheduleWindow] | None = ...,
+        target_cache: builtins.int | None = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_requests", b"target_requests"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "target_cache", b"target_cache"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target_cache", b"_target_cache"]) -> typing.Literal["target_cache"] | None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 

@@ -95,7 +95,7 @@ class EngineLoad(google.protobuf.message.Message):
     running: builtins.int
     waiting: builtins.int
     cache_used: builtins.float
-    """From 0 to 1."""
+    """From 0 to 1; absent of an engine that does not say."""
     prompt_tokens: builtins.int
     cached_tokens: builtins.int
     generated_tokens: builtins.int
@@ -104,12 +104,14 @@ class EngineLoad(google.protobuf.message.Message):
         *,
         running: builtins.int = ...,
         waiting: builtins.int = ...,
-        cache_used: builtins.float = ...,
+        cache_used: builtins.float | None = ...,
         prompt_tokens: builtins.int = ...,
         cached_tokens: builtins.int = ...,
         generated_tokens: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cache_used", b"cache_used", "cached_tokens", b"cached_tokens", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "running", b"running", "waiting", b"waiting"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "cache_used", b"cache_used"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "cache_used", b"cache_used", "cached_tokens", b"cached_tokens", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "running", b"running", "waiting", b"waiting"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_cache_used", b"_cache_used"]) -> typing.Literal["cache_used"] | None: ...
 
 Global___EngineLoad: typing_extensions.TypeAlias = EngineLoad
 
