@@ -6,7 +6,7 @@ from windlass.api.users.v1 import users_pb2
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceAsyncStub
 from windlass.core import telemetry
 from windlass.core.db.wake import Wake
-from windlass.inference.serving_store import ServingStore
+from windlass.inference.servings.store import ServingStore
 
 log = telemetry.logger("inference")
 # For an end that nobody has heard of.

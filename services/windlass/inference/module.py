@@ -19,8 +19,8 @@ from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
 from windlass.inference.scheduler import InferenceScheduler
 from windlass.inference.service import InferenceInternalServicer, InferenceServicer
-from windlass.inference.serving_requests import ServingRequests
-from windlass.inference.serving_store import ServingStore
+from windlass.inference.servings.requests import ServingRequests
+from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.stacks.store import StackStore
 from windlass.inference.store import InferenceStore

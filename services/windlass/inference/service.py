@@ -17,8 +17,8 @@ from windlass.inference.domain import Engine, View
 from windlass.inference.loads import LoadStore
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import Routes, start_of
-from windlass.inference.serving_requests import ServingRequests
-from windlass.inference.serving_store import ServingStore
+from windlass.inference.servings.requests import ServingRequests
+from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.store import InferenceStore
 

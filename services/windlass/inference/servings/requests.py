@@ -4,32 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pydantic import ValidationError
-
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.bounds import (
-    MAX_CLUSTER_WEIGHT,
-    MAX_CLUSTERS,
-    MAX_ENGINE_GPUS,
-    MAX_IDLE_SECONDS,
-    MAX_REPLICAS,
-    MAX_TARGET_CACHE,
-    MAX_TARGET_REQUESTS,
-    MIN_IDLE_SECONDS,
     TARGET_CACHE,
 )
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
-from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied
+from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.quotas import Quota, exceeded
 from windlass.core.rpc.auth import Principal, current
 from windlass.engine_arguments import (
-    TAKEN,
-    EngineArguments,
-    from_message,
-    not_taken,
     to_message,
 )
 from windlass.inference.domain import (
@@ -43,27 +29,20 @@ from windlass.inference.domain import (
 )
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
-from windlass.inference.serving_store import ServingStore
+from windlass.inference.servings.checks import (
+    arguments_of,
+    require_base,
+    require_bounds,
+    require_own,
+    require_own_engines,
+    require_plain,
+    schedule_of,
+)
+from windlass.inference.servings.store import ServingStore
 from windlass.inference.store import InferenceStore
 from windlass.serving_schedules import (
-    MAX_WINDOWS,
-    ScheduleWindow,
-    read_window,
     window_messages,
 )
-
-# What of a serving is about engines, which those of a base have for its adapters too.
-_OF_ENGINES = (
-    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "schedule",
-    "idle_seconds", "clusters",
-)  # fmt: skip
-# The most of what is at least 0.
-_MOST = {
-    "min_replicas": MAX_REPLICAS,
-    "target_requests": MAX_TARGET_REQUESTS,
-    "target_cache": MAX_TARGET_CACHE,
-    "gpus": MAX_ENGINE_GPUS,
-}
 
 
 class ServingRequests:
@@ -90,12 +69,12 @@ class ServingRequests:
         principal = current()
         if not request.HasField("target_cache"):
             request.target_cache = TARGET_CACHE
-        _require_bounds(request)
-        arguments = _arguments(request, request.engine or self._policy.engine)
+        require_bounds(request)
+        arguments = arguments_of(request, request.engine or self._policy.engine)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
-        _require_own(principal, model.project_id)
-        _require_own_engines(model)
+        require_own(principal, model.project_id)
+        require_own_engines(model)
         serving = Serving(
             project_id=model.project_id,
             model=model.id,
@@ -110,7 +89,7 @@ class ServingRequests:
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
             target_cache=request.target_cache,
-            schedule=_schedule(request),
+            schedule=schedule_of(request),
             idle_seconds=request.idle_seconds,
             clusters=tuple(request.clusters.items()),
         )
@@ -118,9 +97,9 @@ class ServingRequests:
         name = names.get(serving.version_id)
         is_copy = name is not None and bool(name.copied_from)
         if base.id:
-            _require_plain(request, model, base, is_copy=is_copy)
+            require_plain(request, model, base, is_copy=is_copy)
         if base.id and base.project_id != model.project_id and not is_copy:
-            _require_base(principal, model, base)
+            require_base(principal, model, base)
         await self._servings.put(serving, partial(self._require_room, names))
         self._wake.touch("inference")
         rows = await self._store.rows()
@@ -145,7 +124,7 @@ class ServingRequests:
         """Ends what nobody asks for of a model; raises NotFound where it is on demand alone."""
         principal = current()
         serving, _ = await self._found(principal, request.model)
-        _require_own(principal, serving.project_id)
+        require_own(principal, serving.project_id)
         await self._servings.delete(serving)
         self._wake.touch("inference")
         return pb.DeleteServingResponse()
@@ -203,97 +182,6 @@ class ServingRequests:
             )
 
 
-def _require_bounds(request: pb.PutServingRequest) -> None:
-    for name, most in _MOST.items():
-        if not 0 <= getattr(request, name) <= most:
-            raise InvalidArgument(f"{name} must be 0 to {most}.", param=name)
-    if request.max_replicas and not request.min_replicas <= request.max_replicas <= MAX_REPLICAS:
-        raise InvalidArgument(
-            f"max_replicas must be 0, or min_replicas to {MAX_REPLICAS}.", param="max_replicas"
-        )
-    if request.idle_seconds and not MIN_IDLE_SECONDS <= request.idle_seconds <= MAX_IDLE_SECONDS:
-        raise InvalidArgument(
-            f"idle_seconds must be 0, or {MIN_IDLE_SECONDS} to {MAX_IDLE_SECONDS}.",
-            param="idle_seconds",
-        )
-    weights = request.clusters.values()
-    if len(weights) > MAX_CLUSTERS or not all(1 <= one <= MAX_CLUSTER_WEIGHT for one in weights):
-        raise InvalidArgument(
-            f"clusters must be at most {MAX_CLUSTERS}, of weights from 1 to {MAX_CLUSTER_WEIGHT}.",
-            param="clusters",
-        )
-    if request.engine and request.engine not in TAKEN:
-        known = ", ".join(sorted(TAKEN))
-        raise InvalidArgument(
-            f"There is no engine {request.engine[:64]!r}; the engines are {known}.", param="engine"
-        )
-
-
-def _schedule(request: pb.PutServingRequest) -> tuple[ScheduleWindow, ...]:
-    """The windows of a request; raises InvalidArgument for what is no time or no zone."""
-    if len(request.schedule) > MAX_WINDOWS:
-        raise InvalidArgument(f"A schedule has at most {MAX_WINDOWS} windows.", param="schedule")
-    windows: list[ScheduleWindow] = []
-    for number, message in enumerate(request.schedule):
-        try:
-            windows.append(read_window(message))
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = f"schedule.{number}.{first['loc'][0]}"
-            said = first["msg"].removeprefix("Value error, ")
-            raise InvalidArgument(f"{name}: {said}.", param=name) from error
-        if request.max_replicas and windows[-1].replicas > request.max_replicas:
-            name = f"schedule.{number}.replicas"
-            raise InvalidArgument(f"{name} must be at most max_replicas.", param=name)
-    return tuple(windows)
-
-
-def _arguments(request: pb.PutServingRequest, engine: str) -> EngineArguments:
-    """The arguments of a request; raises InvalidArgument for what the engine does not take."""
-    try:
-        arguments = from_message(request.arguments)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(("arguments", *map(str, first["loc"])))
-        raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
-    if refused := not_taken(engine, arguments):
-        taken = ", ".join(sorted(TAKEN[engine]))
-        raise InvalidArgument(
-            f"The engine {engine!r} takes no {refused}; it takes {taken}.",
-            param=f"arguments.{refused}",
-        )
-    return arguments
-
-
-def _require_plain(
-    request: pb.PutServingRequest,
-    model: models_pb2.Model,
-    base: models_pb2.Model,
-    *,
-    is_copy: bool,
-) -> None:
-    """Raises InvalidArgument where an adapter is told how the engines of its base run."""
-    where = f"whose engines answer for it; set {{name}} for {base.id}"
-    if is_copy:
-        where = "and its merged copy has engines like those; only min_replicas can be set for it"
-    default = pb.PutServingRequest(target_cache=TARGET_CACHE)
-    for name in _OF_ENGINES:
-        if getattr(request, name) != getattr(default, name):
-            raise InvalidArgument(
-                f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
-            )
-
-
-def _require_own_engines(model: models_pb2.Model) -> None:
-    """Raises InvalidArgument for a model whose engines somebody else runs."""
-    if model.kind == models_pb2.MODEL_KIND_ADOPTED:
-        raise InvalidArgument(
-            f"{model.id} is served by a serving stack that Windlass does not run; there is nothing "
-            "to set.",
-            param="model",
-        )
-
-
 def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
     for serving in rows.servings:
         if (serving.project_id, serving.model) == (model.project_id, model.id):
@@ -303,29 +191,6 @@ def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
         reason="serving_not_found",
         param="model",
     )
-
-
-def _require_own(principal: Principal, project_id: str) -> None:
-    if project_id == principal.project_id or (not project_id and principal.may("platform.write")):
-        return
-    if project_id:
-        raise PermissionDenied(
-            "The model belongs to another project, which alone may set how it is served.",
-            param="model",
-        )
-    raise PermissionDenied(
-        "Only platform administrators may set how a model for everyone is served.", param="model"
-    )
-
-
-def _require_base(principal: Principal, model: models_pb2.Model, base: models_pb2.Model) -> None:
-    """Raises PermissionDenied where engines of a base that others use as well would be kept."""
-    if base.project_id or not principal.may("platform.write"):
-        raise PermissionDenied(
-            f"{model.id} is an adapter of {base.id}, which is not the project's own; engines of "
-            "that run on demand, or an operator keeps them running.",
-            param="model",
-        )
 
 
 def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:

@@ -1,0 +1,159 @@
+"""Checks of a request to set how a model is served, each with the field that is at fault."""
+
+from pydantic import ValidationError
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.models.v1 import models_pb2
+from windlass.bounds import (
+    MAX_CLUSTER_WEIGHT,
+    MAX_CLUSTERS,
+    MAX_ENGINE_GPUS,
+    MAX_IDLE_SECONDS,
+    MAX_REPLICAS,
+    MAX_TARGET_CACHE,
+    MAX_TARGET_REQUESTS,
+    MIN_IDLE_SECONDS,
+    TARGET_CACHE,
+)
+from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.rpc.auth import Principal
+from windlass.engine_arguments import (
+    TAKEN,
+    EngineArguments,
+    from_message,
+    not_taken,
+)
+from windlass.serving_schedules import (
+    MAX_WINDOWS,
+    ScheduleWindow,
+    read_window,
+)
+
+# What of a serving is about engines, which those of a base have for its adapters too.
+_OF_ENGINES = (
+    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "schedule",
+    "idle_seconds", "clusters",
+)  # fmt: skip
+# The most of what is at least 0.
+_MOST = {
+    "min_replicas": MAX_REPLICAS,
+    "target_requests": MAX_TARGET_REQUESTS,
+    "target_cache": MAX_TARGET_CACHE,
+    "gpus": MAX_ENGINE_GPUS,
+}
+
+
+def require_bounds(request: pb.PutServingRequest) -> None:
+    """Raises InvalidArgument for a number out of its bounds, or an engine that is none."""
+    for name, most in _MOST.items():
+        if not 0 <= getattr(request, name) <= most:
+            raise InvalidArgument(f"{name} must be 0 to {most}.", param=name)
+    if request.max_replicas and not request.min_replicas <= request.max_replicas <= MAX_REPLICAS:
+        raise InvalidArgument(
+            f"max_replicas must be 0, or min_replicas to {MAX_REPLICAS}.", param="max_replicas"
+        )
+    if request.idle_seconds and not MIN_IDLE_SECONDS <= request.idle_seconds <= MAX_IDLE_SECONDS:
+        raise InvalidArgument(
+            f"idle_seconds must be 0, or {MIN_IDLE_SECONDS} to {MAX_IDLE_SECONDS}.",
+            param="idle_seconds",
+        )
+    weights = request.clusters.values()
+    if len(weights) > MAX_CLUSTERS or not all(1 <= one <= MAX_CLUSTER_WEIGHT for one in weights):
+        raise InvalidArgument(
+            f"clusters must be at most {MAX_CLUSTERS}, of weights from 1 to {MAX_CLUSTER_WEIGHT}.",
+            param="clusters",
+        )
+    if request.engine and request.engine not in TAKEN:
+        known = ", ".join(sorted(TAKEN))
+        raise InvalidArgument(
+            f"There is no engine {request.engine[:64]!r}; the engines are {known}.", param="engine"
+        )
+
+
+def schedule_of(request: pb.PutServingRequest) -> tuple[ScheduleWindow, ...]:
+    """The windows of a request; raises InvalidArgument for what is no time or no zone."""
+    if len(request.schedule) > MAX_WINDOWS:
+        raise InvalidArgument(f"A schedule has at most {MAX_WINDOWS} windows.", param="schedule")
+    windows: list[ScheduleWindow] = []
+    for number, message in enumerate(request.schedule):
+        try:
+            windows.append(read_window(message))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = f"schedule.{number}.{first['loc'][0]}"
+            said = first["msg"].removeprefix("Value error, ")
+            raise InvalidArgument(f"{name}: {said}.", param=name) from error
+        if request.max_replicas and windows[-1].replicas > request.max_replicas:
+            name = f"schedule.{number}.replicas"
+            raise InvalidArgument(f"{name} must be at most max_replicas.", param=name)
+    return tuple(windows)
+
+
+def arguments_of(request: pb.PutServingRequest, engine: str) -> EngineArguments:
+    """The arguments of a request; raises InvalidArgument for what the engine does not take."""
+    try:
+        arguments = from_message(request.arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(("arguments", *map(str, first["loc"])))
+        raise InvalidArgument(f"{name}: {first['msg']}.", param=name) from error
+    if refused := not_taken(engine, arguments):
+        taken = ", ".join(sorted(TAKEN[engine]))
+        raise InvalidArgument(
+            f"The engine {engine!r} takes no {refused}; it takes {taken}.",
+            param=f"arguments.{refused}",
+        )
+    return arguments
+
+
+def require_plain(
+    request: pb.PutServingRequest,
+    model: models_pb2.Model,
+    base: models_pb2.Model,
+    *,
+    is_copy: bool,
+) -> None:
+    """Raises InvalidArgument where an adapter is told how the engines of its base run."""
+    where = f"whose engines answer for it; set {{name}} for {base.id}"
+    if is_copy:
+        where = "and its merged copy has engines like those; only min_replicas can be set for it"
+    default = pb.PutServingRequest(target_cache=TARGET_CACHE)
+    for name in _OF_ENGINES:
+        if getattr(request, name) != getattr(default, name):
+            raise InvalidArgument(
+                f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
+            )
+
+
+def require_own_engines(model: models_pb2.Model) -> None:
+    """Raises InvalidArgument for a model whose engines somebody else runs."""
+    if model.kind == models_pb2.MODEL_KIND_ADOPTED:
+        raise InvalidArgument(
+            f"{model.id} is served by a serving stack that Windlass does not run; there is nothing "
+            "to set.",
+            param="model",
+        )
+
+
+def require_own(principal: Principal, project_id: str) -> None:
+    """Raises PermissionDenied for a model that is not the caller's to set."""
+    if project_id == principal.project_id or (not project_id and principal.may("platform.write")):
+        return
+    if project_id:
+        raise PermissionDenied(
+            "The model belongs to another project, which alone may set how it is served.",
+            param="model",
+        )
+    raise PermissionDenied(
+        "Only platform administrators may set how a model for everyone is served.", param="model"
+    )
+
+
+def require_base(principal: Principal, model: models_pb2.Model, base: models_pb2.Model) -> None:
+    """Raises PermissionDenied where engines of a base that others use as well would be kept."""
+    if base.project_id or not principal.may("platform.write"):
+        raise PermissionDenied(
+            f"{model.id} is an adapter of {base.id}, which is not the project's own; engines of "
+            "that run on demand, or an operator keeps them running.",
+            param="model",
+        )
