@@ -17,9 +17,15 @@ ORGANIZATION = "org-a"
 SYSTEM = {"role": "system", "content": "You answer briefly."}
 
 
-def number(messages: Any = None, *, organization: str = ORGANIZATION, **fields: Any) -> int:
+def number(
+    messages: Any = None,
+    *,
+    organization: str = ORGANIZATION,
+    session: bytes = b"",
+    **fields: Any,
+) -> int:
     body = {"model": "m"} | ({"messages": messages} if messages is not None else {}) | fields
-    return read_head(json.dumps(body).encode()).conversation(organization)
+    return read_head(json.dumps(body).encode()).conversation(organization, session)
 
 
 def user(text: str) -> dict[str, str]:
@@ -46,6 +52,10 @@ def test_every_turn_of_a_conversation_has_its_number() -> None:
 def test_the_callers_own_key_comes_first_and_a_prompt_goes_by_its_beginning() -> None:
     assert number([user("a")], prompt_cache_key="k") == number([user("b")], prompt_cache_key="k")
     assert number([user("a")], prompt_cache_key="k") != number([user("a")])
+    in_session = number([user("a")], session=b"s")
+    assert in_session == number([user("b")], session=b"s") != number([user("a")], session=b"t")
+    assert in_session != number([user("a")], session=b"s", organization="org-b")
+    assert number([user("a")], session=b"s", prompt_cache_key="k") == number(prompt_cache_key="k")
     assert number(prompt="Once upon") == number(prompt="Once upon") != number(prompt="Twice")
     assert number() == 0
 

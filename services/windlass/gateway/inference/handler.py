@@ -54,6 +54,8 @@ KINDS: dict[str, int] = {
 }
 _GENERATES = (CHAT, COMPLETION)
 Endpoints = tuple[EngineEndpoint, ...]
+# Of clients that do not set `prompt_cache_key`.
+SESSION = b"x-session-id"
 _PERMISSION = "inference.invoke"
 ERROR_BYTES = 1 << 20
 
@@ -260,8 +262,10 @@ class InferenceHandler:
 
     def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
         # Engines that keep no prompts apart keep none at all.
-        organization = ask.exchange.caller.organization_id
-        turns = ask.head.conversation(organization) if _salted(ask.judge, offer) else 0
+        turns = 0
+        if _salted(ask.judge, offer):
+            session = ask.exchange.headers.get(SESSION, b"")
+            turns = ask.head.conversation(ask.exchange.caller.organization_id, session)
         return self._engines.place(offer.able, ask.asker(offer), conversation=turns)
 
     async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:

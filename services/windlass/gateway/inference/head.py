@@ -82,14 +82,17 @@ class Head(msgspec.Struct):
         options = self.stream_options or {}
         return self.wants_usage and options.get("continuous_usage_stats") is True
 
-    def conversation(self, organization_id: str) -> int:
+    def conversation(self, organization_id: str, session: bytes = b"") -> int:
         """A number that requests have in common whose prompts begin alike; 0 for none.
 
-        That is by the caller's own `prompt_cache_key`, else by the messages up to the first of
-        a user, which every later turn repeats, else by the beginning of the prompt.
+        That is by the caller's own `prompt_cache_key`, else by the `session` of its header, else
+        by the messages up to the first of a user, which every later turn repeats, else by the
+        beginning of the prompt.
         """
         if isinstance(self.prompt_cache_key, str) and self.prompt_cache_key:
             beginning = self.prompt_cache_key.encode()
+        elif session:
+            beginning = session
         elif self.messages:
             beginning = _beginning(bytes(self.messages))
         else:
