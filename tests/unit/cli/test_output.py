@@ -12,11 +12,20 @@ from rich.console import Console
 from tests.support.waiting import wait_until
 
 from windlass.cli.framework.calling import Call
-from windlass.cli.framework.columns import aligned, cells, field, number, size
+from windlass.cli.framework.columns import (
+    Columns,
+    Item,
+    aligned,
+    cells,
+    field,
+    number,
+    size,
+)
 from windlass.cli.framework.context import Flags
 from windlass.cli.framework.fitting import fitted, shortened
 from windlass.cli.framework.listing import show_list
 from windlass.cli.framework.output import Output, OutputFormat
+from windlass.cli.models import engines, serving
 from windlass.client.display import waiting
 from windlass.client.display.job_bar import follow_job
 from windlass.client.display.progress import transfer
@@ -195,3 +204,32 @@ def test_a_slow_call_says_whom_it_waits_for_unless_something_is_drawn(
         wait_until(shown, "the line")
     out.console()
     assert isinstance(out.awaiting("waiting"), nullcontext)
+
+
+def cell(item: Item, columns: Columns, name: str) -> str:
+    (row,) = cells([item], columns)
+    return dict(zip(columns, row, strict=True))[name]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [({"cache_percent": 85}, "85%"), ({"cache_percent": 0}, "0%"), ({"cache_percent": None}, "-"),
+     ({}, "-")],
+)  # fmt: skip
+def test_the_use_of_a_cache_is_blank_where_it_is_not_known(item: Item, text: str) -> None:
+    assert cell(item, engines.COLUMNS, "CACHE") == text
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"max_replicas": 3, "target_requests": 4, "target_cache": 80}, "4 requests, cache 80%"),
+        ({"max_replicas": 3, "target_requests": 0, "target_cache": 0}, "8 requests"),
+        ({"max_replicas": 3, "target_requests": 4}, "4 requests"),
+        ({"max_replicas": 0, "target_requests": 4, "target_cache": 80}, "-"),
+        ({}, "-"),
+    ],
+)
+def test_targets_are_shown_where_load_decides(item: Item, text: str) -> None:
+    known = {"model": "m", "min_replicas": 1, "ready_replicas": 1}
+    assert cell(known | item, serving.COLUMNS, "TARGET") == text

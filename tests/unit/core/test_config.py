@@ -4,6 +4,7 @@ import pytest
 
 from windlass.core import config
 from windlass.core.config.check import check
+from windlass.core.ids import new_id
 from windlass.targets import MODULES, expand, missing_peers
 
 
@@ -17,6 +18,12 @@ def test_flags_win_over_environment_over_file(
     loaded = config.load(file)
     assert (loaded.http.port, loaded.http.host) == (2222, "localhost")
     assert config.load(file, {"http.port": 3333}).http.port == 3333
+
+
+def test_weights_are_for_ids_as_they_are_made() -> None:
+    organization, project = new_id("org-"), new_id("proj_")
+    found = config.load(None, {"limits.weights": {organization: 2, project: 3}})
+    assert found.limits.weights == {organization: 2, project: 3}
 
 
 @pytest.mark.parametrize(

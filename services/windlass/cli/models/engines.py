@@ -5,7 +5,7 @@ from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
 
 app = group("Engines that serve models.")
-_COLUMNS = {
+COLUMNS = {
     "ID": field("id"),
     "MODEL": field("model"),
     "STATE": field("phase"),
@@ -26,4 +26,4 @@ def _percent(value: int | None) -> str:
 def list_engines(call: Call, limit: Limit = 100, everything: All = False) -> None:
     """Lists engines, newest first, and the adapters that they have loaded."""
     engines = call.client.pages("/v1/engines")
-    show_list(call, engines, _COLUMNS, limit=limit, everything=everything)
+    show_list(call, engines, COLUMNS, limit=limit, everything=everything)

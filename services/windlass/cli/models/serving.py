@@ -34,7 +34,7 @@ _KEPT = (
     "clusters",
     "gpus",
 )
-_COLUMNS = {
+COLUMNS = {
     "MODEL": field("model"),
     "READY": lambda item: _ready(item),
     "TARGET": lambda item: _target(item),
@@ -156,7 +156,7 @@ def deactivate(call: Call, model: Id) -> None:
 
 def serving(call: Call, limit: Limit = 100, everything: All = False) -> None:
     """Lists the models for which it is set how they are served."""
-    show_list(call, call.client.pages(PATH), _COLUMNS, limit=limit, everything=everything)
+    show_list(call, call.client.pages(PATH), COLUMNS, limit=limit, everything=everything)
 
 
 def _present(call: Call, model: str) -> dict[str, Any]:

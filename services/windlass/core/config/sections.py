@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from windlass.core.config.database_url import driver_url
 from windlass.engine_flags import EngineFlags
 
-TenantId = Annotated[str, Field(pattern=r"^(org|proj)_[A-Za-z0-9]{8,64}$")]
+TenantId = Annotated[str, Field(pattern=r"^(org-|proj_)[A-Za-z0-9]{8,64}$")]
 
 
 class Section(BaseModel):
