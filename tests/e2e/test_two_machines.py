@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.support.environments import postgres
 from tests.support.environments.certificates import self_signed
@@ -96,9 +97,16 @@ class Machine:
         there = subprocess.run(
             ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False
         )
-        for pid in map(int, there.stdout.split()):
+        for pid in {*map(int, there.stdout.split()), *self.engines()}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+    def engines(self) -> Iterator[int]:
+        """Its engines, whose walls give each a network of its own."""
+        models = str(self.folder / self.name / "models")
+        for process in psutil.process_iter(["cmdline"]):
+            if any(models in word for word in process.info["cmdline"] or ()):
+                yield process.pid
 
     def remove(self) -> None:
         self.kill()

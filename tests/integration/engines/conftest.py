@@ -34,13 +34,14 @@ def reference(toy: Path) -> Reference:
     )
 
 
-@pytest.fixture(scope="session")
+# An engine has 400 MiB, which other tests need once a file of tests has ended.
+@pytest.fixture(scope="module")
 def engine(toy: Path) -> Iterator[RunningEngine]:
     with running_engine(toy) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     """One at a time, one in line, on a socket, and without a chat template."""
     folder = tmp_path_factory.mktemp("narrow")
@@ -74,7 +75,7 @@ async def control(engine: RunningEngine) -> AsyncIterator[EngineControl]:
     await one.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tool_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     """A model that has learned when to call a tool."""
     model = make_tool_model(tmp_path_factory.mktemp("model") / "tools")
