@@ -255,6 +255,18 @@ def test_many_servings_are_planned_fast_enough_for_a_loop() -> None:
     assert len(planned(wide, names=names, max_engines=4).creates) == 4
 
 
+def test_the_only_engine_of_a_model_yields_to_nobody_whatever_its_number() -> None:
+    other = WantedVersion("other", "other", used_at=NOW - 5, since=NOW - 30)
+    third = WantedVersion("third", "third", used_at=NOW, since=NOW - 1)
+    everyone = {name: Name(name, "", "", name, name) for name in ("tiny", "other", "third")}
+    only = replace(engine("tiny", 1), project_id="", organization_id="")
+    kept = Serving("", "tiny", "", "tiny", "tiny", 2, NOW - 1)
+    asked = WantedVersion("tiny", "tiny", used_at=NOW, since=NOW - 1)
+    plan = planned([kept], [only], wants=[asked, other, third], max_engines=2, names=everyone)
+    assert ended(plan) == []
+    assert len(made(plan)) == 1
+
+
 def test_engines_are_spread_by_the_weights_of_clusters() -> None:
     weighed = replace(serving("tiny", 4), clusters=(("east", 3), ("west", 1)))
     spread = Counter(cluster for _, _, cluster in made(planned([weighed], clusters=WIDE)))

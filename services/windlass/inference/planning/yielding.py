@@ -95,7 +95,7 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
         old = [engine for engine in old if engine.project_id == project]
     idle = [engine for engine in old if _is_idle(state, engine, bound)]
     if not idle and _waits_without_any(state, version):
-        idle = [one for one in old if one.replica or state.share(one.project_id) > 1]
+        idle = [one for one in old if _is_spare(state, one) or state.share(one.project_id) > 1]
     if not idle:
         return False
     victim = min(
@@ -112,6 +112,12 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
         dropped = state.wants.pop(victim.version_id, [])
         state.changes.dropped += [want for want in dropped if want.serving is None]
     return True
+
+
+def _is_spare(state: Round, engine: Engine) -> bool:
+    """Returns True for an engine beside others of its model; it may be left with a high number."""
+    version = engine.version_id
+    return bool(engine.replica) and sum(slot[0] == version for slot in state.running) > 1
 
 
 def _is_idle(state: Round, engine: Engine, bound: float) -> bool:
