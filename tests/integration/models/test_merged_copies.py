@@ -108,19 +108,16 @@ async def test_a_copy_of_a_release_before_is_known_once_it_is_registered_again(
     assert (await looked_up(platform)).is_merged
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+async def test_a_configuration_that_nobody_can_read_refuses_no_adapter(platform: Platform) -> None:
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    unreadable = (
         b'{"peft_type": "LORA", "x": "\xff"}',
         b"{}",
         b"[1]",
         b"{" * 5000,
         b'{"peft_type": "LORA"}'.ljust(CONFIG_BYTES + 1),
-    ],
-)
-async def test_a_configuration_that_nobody_can_read_refuses_no_adapter(
-    platform: Platform, config: bytes
-) -> None:
-    base = await platform.import_model("tiny", FILES, **platform.tenant())
-    await platform.register_adapter(NAME, base, ADAPTER | {"adapter_config.json": config})
-    assert not (await looked_up(platform)).HasField("adapter")
+    )
+    for number, config in enumerate(unreadable):
+        name = f"{NAME}{number}"
+        await platform.register_adapter(name, base, ADAPTER | {"adapter_config.json": config})
+        assert not (await looked_up(platform, name)).HasField("adapter")

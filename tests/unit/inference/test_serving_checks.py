@@ -1,0 +1,70 @@
+"""Requests to set how a model is served that cannot be, each refused by its field."""
+
+from typing import Any
+
+import pytest
+
+from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.core.errors import InvalidArgument
+from windlass.inference.servings.checks import require_bounds, schedule_of
+
+WINDOW = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"min_replicas": -1}, "min_replicas"),
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas"),
+        ({"max_replicas": 65}, "max_replicas"),
+        ({"target_requests": -1}, "target_requests"),
+        ({"target_requests": 10_001}, "target_requests"),
+        ({"target_cache": -1}, "target_cache"),
+        ({"target_cache": 101}, "target_cache"),
+        ({"idle_seconds": -1}, "idle_seconds"),
+        ({"idle_seconds": 59}, "idle_seconds"),
+        ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
+        ({"clusters": {"east": 0}}, "clusters"),
+        ({"clusters": {"east": 101}}, "clusters"),
+        ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
+        ({"gpus": 65}, "gpus"),
+        ({"engine": "steam"}, "engine"),
+    ],
+)
+def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        require_bounds(pb.PutServingRequest(**fields))
+    assert caught.value.param == param
+    assert param in caught.value.message
+
+
+def test_what_can_be_is_taken() -> None:
+    require_bounds(pb.PutServingRequest())
+    require_bounds(pb.PutServingRequest(idle_seconds=60, clusters={"east": 100}, engine="vllm"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"start": "sometimes"}, "start"),
+        ({"start": "0 0 30 2 *"}, "start"),
+        ({"end": "61 * * * *"}, "end"),
+        ({"timezone": "../../etc/passwd"}, "timezone"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 4}, "replicas"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(fields: dict[str, Any], name: str) -> None:
+    windows = [pb.ScheduleWindow(**WINDOW), pb.ScheduleWindow(**WINDOW | fields)]
+    with pytest.raises(InvalidArgument) as caught:
+        schedule_of(pb.PutServingRequest(max_replicas=3, schedule=windows))
+    assert caught.value.param == f"schedule.1.{name}"
+    assert caught.value.message.startswith(caught.value.param)
+    assert "Value error" not in caught.value.message
+
+
+def test_a_schedule_has_bounds() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        schedule_of(pb.PutServingRequest(schedule=[pb.ScheduleWindow(**WINDOW)] * 17))
+    assert caught.value.param == "schedule"
