@@ -195,15 +195,17 @@ async def test_a_wait_outlasts_a_restart_of_the_service_that_starts_engines(
             rest = [line async for line in lines]
         assert rest[-2:] == ["data: [DONE]", ""]
         # What it does not outlast is told to a client that has heard something already.
-        front.board.pin("cold")
+        front.board.pin("colder")
         front.board.away = False
+        body["model"] = "colder"
 
         def fails(*_: str) -> None:
-            if len(front.board.wanted) >= 4:
-                raise RuntimeError("unforeseen")
+            raise RuntimeError("unforeseen")
 
-        front.board.on_want = fails
         async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            said = [line async for line in answer.aiter_lines() if line.startswith("data:")]
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": the model is loading"
+            front.board.on_want = fails
+            said = [line async for line in lines if line.startswith("data:")]
             assert answer.status_code == 200
         assert orjson.loads(said[0][5:])["error"]["type"] == "server_error"
