@@ -43,6 +43,9 @@ structlog.configure(
 HERE = Path(__file__).parent
 QUICK = ("unit", "contract", "architecture")
 
+# The part of the other files over which those are spread that mostly wait.
+SPREAD = {"cluster": 0.9, "vllm": 0.9}
+
 # The marks of what takes minutes, or keeps all others off the clusters meanwhile.
 LONG = ("long", "alone")
 
@@ -92,8 +95,8 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
 
     Quick files come first, because they find most in the least time, and then those that train,
     because they take longest. Files that use a cluster mostly wait, and those that have a vLLM wait
-    for one another, so each kind is spread evenly over the rest, whose files are short enough that
-    all workers end together.
+    for one another, so each kind is spread evenly over most of the rest, the last files of which
+    are short enough that all workers end together.
     """
     marked = {
         mark: {item.path for item in items if item.get_closest_marker(mark)}
@@ -107,7 +110,7 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
     trains = marked["torch"]
     kinds["computes"].sort(key=lambda path: path not in trains)
     return {
-        path: (0 if kind == "quick" else 1, number / len(paths))
+        path: (0 if kind == "quick" else 1, SPREAD.get(kind, 1.0) * number / len(paths))
         for kind, paths in kinds.items()
         for number, path in enumerate(paths)
     }

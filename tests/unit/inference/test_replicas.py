@@ -267,6 +267,14 @@ def test_the_only_engine_of_a_model_yields_to_nobody_whatever_its_number() -> No
     assert len(made(plan)) == 1
 
 
+@pytest.mark.parametrize(("age", "yields"), [(5, False), (100, True)])
+def test_what_nobody_asks_for_takes_no_place_that_was_just_given(age: int, yields: bool) -> None:
+    started = replace(engine("other"), created_at=NOW - age)
+    asked = WantedVersion("other", "other", used_at=NOW - 40, since=NOW - 50)
+    plan = planned([serving("tiny", 1)], [started], wants=[asked], max_engines=1)
+    assert ended(plan) == ([started.id] if yields else [])
+
+
 def test_engines_are_spread_by_the_weights_of_clusters() -> None:
     weighed = replace(serving("tiny", 4), clusters=(("east", 3), ("west", 1)))
     spread = Counter(cluster for _, _, cluster in made(planned([weighed], clusters=WIDE)))

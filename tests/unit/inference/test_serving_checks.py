@@ -8,7 +8,7 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.inference.servings.checks import require_bounds, schedule_of
 
-WINDOW = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
+WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
 
 
 @pytest.mark.parametrize(

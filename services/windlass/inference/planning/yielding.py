@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from windlass.inference.domain import (
     EVICTABLE_SECONDS,
     FAIR_SECONDS,
+    WAITED_SECONDS,
     Engine,
     Name,
     engine_bound,
@@ -93,6 +94,8 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     if state.is_kept_alone(version):
         project = state.names[version].project_id
         old = [engine for engine in old if engine.project_id == project]
+        # What has just started for a request may have taken the place of this one, which failed.
+        old = [engine for engine in old if state.now - engine.created_at > WAITED_SECONDS]
     idle = [engine for engine in old if _is_idle(state, engine, bound)]
     if not idle and _waits_without_any(state, version):
         idle = [one for one in old if _is_spare(state, one) or state.share(one.project_id) > 1]
