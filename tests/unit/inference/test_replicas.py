@@ -267,6 +267,13 @@ def test_the_only_engine_of_a_model_yields_to_nobody_whatever_its_number() -> No
     assert len(made(plan)) == 1
 
 
+def test_nobody_yields_to_the_engine_number_0_of_a_model_that_has_another() -> None:
+    idle = WantedVersion("other", "other", NOW - 100, NOW - 200)
+    running = [engine("tiny", 1), engine("other")]
+    plan = planned([serving("tiny", 2)], running, wants=[idle], max_engines=2)
+    assert (made(plan), ended(plan)) == ([], [])
+
+
 @pytest.mark.parametrize(("age", "yields"), [(5, False), (100, True)])
 def test_what_nobody_asks_for_takes_no_place_that_was_just_given(age: int, yields: bool) -> None:
     started = replace(engine("other"), created_at=NOW - age)

@@ -99,8 +99,8 @@ class Planner:
             state.complain(version, self._why_nowhere(version))
         elif replica and all(state.is_full(cluster) for cluster in candidates):
             state.complain(version, "No cluster has room for another engine.")
-        # Nobody has to yield to the second engine of a model.
-        elif refusal := lack(state, version, yields=not replica):
+        # Nobody has to yield to the second engine of a model, whatever number the first one has.
+        elif refusal := lack(state, version, yields=not state.engines_of(version)):
             state.complain(version, refusal)
         else:
             self._start(version, replica)
