@@ -88,14 +88,13 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     no request asks for takes the place of its own project's engines alone.
     """
     bound = min(state.now - EVICTABLE_SECONDS, state.used_at(version))
-    made = {engine.id for engine in state.changes.creates}
-    # One of the version itself would only change its number.
-    old = [one for one in among if one.id not in made and one.version_id != version]
+    # What has just started was wanted by somebody, who may wait for it, and might have to yield
+    # to this one, and so on. One of the version itself would only change its number.
+    settled = [one for one in among if state.now - one.created_at > WAITED_SECONDS]
+    old = [one for one in settled if one.version_id != version]
     if state.is_kept_alone(version):
         project = state.names[version].project_id
         old = [engine for engine in old if engine.project_id == project]
-        # What has just started for a request may have taken the place of this one, which failed.
-        old = [engine for engine in old if state.now - engine.created_at > WAITED_SECONDS]
     idle = [engine for engine in old if _is_idle(state, engine, bound)]
     if not idle and _waits_without_any(state, version):
         idle = [one for one in old if _is_spare(state, one) or state.share(one.project_id) > 1]
