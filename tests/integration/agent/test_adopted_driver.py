@@ -429,6 +429,9 @@ def test_a_model_holds_half_of_what_all_may(monkeypatch: pytest.MonkeyPatch) -> 
             other(500)
     with held.holding("greedy") as hold:
         hold(500)
+    # What is sent to its end after the request has ended was given up then.
+    hold(-500)
+    assert held._held == 0
 
 
 async def test_a_stack_that_went_away_is_503_and_then_starting(ready: Adopted) -> None:

@@ -21,6 +21,7 @@ from windlass.gateway.inference.engines import (
     Sent,
     Tenant,
     ejection,
+    failed,
 )
 from windlass.gateway.inference.engines import connection as connections
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -303,6 +304,29 @@ async def test_a_request_whose_connection_closes_goes_to_another_engine_or_comes
         assert await answer(one) == one.address
         assert await answer(one, two) == two.address
         await engines.close()
+
+
+async def test_a_copy_that_may_have_ended_its_engine_is_sent_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engines, ended = Engines(hedge_seconds=0.01), asyncio.Event()
+    endpoints = [EngineEndpoint("e", f"http://127.0.0.1:{one}", frozenset()) for one in (1, 2)]
+
+    async def opening(*_: object, again: bool = True) -> EngineConnection:
+        if again:
+            await ended.wait()
+            raise NoAnswer
+        ended.set()
+        raise failed(EngineBroken("it closed"))
+
+    monkeypatch.setattr(engines, "_open", opening)
+    place = take(engines, endpoints)
+    with pytest.raises(NoAnswer) as caught:
+        await engines.open(place, endpoints, ASKED)
+    assert caught.value.broke_off
+    engines.done(place)
+    assert not any(engines._pool(one.address).active for one in endpoints)
+    await engines.close()
 
 
 async def test_a_request_that_an_engine_does_not_answer_is_sent_to_no_other(

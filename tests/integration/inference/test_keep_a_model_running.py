@@ -102,6 +102,8 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
     done = shell.run("models", "activate", "my-base", "--cluster", "nowhere")
     assert (done.returncode != 0, "nowhere" in done.stderr) == (True, True)
     with server.http() as http:
+        wrong = http.put("/v1/servings/my-base", json={"clusters": {"a\0b": 1}})
+        assert wrong.status_code == 400, wrong.text
         absent = http.put("/v1/servings/my-base", json={"clusters": {"clu_nowhere": 1}})
         assert (absent.status_code, absent.json()["error"]["code"]) == (404, "not_found")
         adapter = {"min_replicas": 0, "engine": "builtin", "arguments": {"eager": True}}

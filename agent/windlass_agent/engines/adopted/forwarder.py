@@ -11,7 +11,7 @@ from aiohttp import web
 
 from windlass.core.telemetry import logger, request_id
 from windlass.inference_api.errors import ApiError
-from windlass_agent.engines.adopted.stack import StackClient
+from windlass_agent.engines.adopted.stack import SentBody, StackClient
 from windlass_agent.engines.adopted.translation import (
     ModelNames,
     StackAnswer,
@@ -29,8 +29,6 @@ MAX_ANSWER_BYTES = 32 * 2**20
 # Of bodies and answers of all requests, for an agent that has little memory.
 MAX_HELD_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
-# Of a body that is sent; what the system's buffers do not take waits.
-_PIECE_BYTES = 64 * 2**10
 # For those that leave; drained before.
 _SHUTDOWN_SECONDS = 0.1
 _log = logger("adopted")
@@ -49,10 +47,13 @@ class HeldBytes:
 
         That raises ApiError where they are too many.
         """
-        own = 0
+        own, ended = 0, False
 
         def hold(size: int) -> None:
             nonlocal own
+            if ended:
+                # Of a body that is sent to its end after the stack has refused it.
+                return
             full = self._held + size > MAX_HELD_BYTES
             if size > 0 and (full or self._of[model] + size > MAX_HELD_BYTES // 2):
                 raise ApiError(
@@ -67,6 +68,7 @@ class HeldBytes:
         try:
             yield hold
         finally:
+            ended = True
             self._held -= own
             self._of[model] -= own
             if not self._of[model]:
@@ -133,7 +135,7 @@ class Forwarder:
             size = len(body)
             answer = StackAnswer(names=names, dialect=stack.spec.dialect, body_bytes=size)
             body = body_for_stack(body, names, dialect=stack.spec.dialect)
-            sending = _Sending(body, lambda: hold(-size))
+            sending = SentBody(body, lambda: hold(-size))
             # Kept by what sends it alone, until it is sent: an answer may take long.
             del body
             try:
@@ -147,22 +149,6 @@ class Forwarder:
                 raise ApiError(
                     "The serving stack does not answer.", status=503, code="stack_unavailable"
                 ) from error
-
-
-class _Sending:
-    """The body of a request on its way to a stack."""
-
-    def __init__(self, body: bytes, sent: Callable[[], None]):
-        """`sent` is called once nothing of it is kept any more."""
-        self.size = len(body)
-        self._body = body
-        self._sent = sent
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for at in range(0, self.size, _PIECE_BYTES):
-            yield self._body[at : at + _PIECE_BYTES]
-        self._body = b""
-        self._sent()
 
 
 async def _body(request: web.Request, hold: Callable[[int], None]) -> bytes:

@@ -1,10 +1,10 @@
 """The front of a serving stack, such as a router, an ingress or one server of OpenAI's routes."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -18,17 +18,26 @@ PROBE_SECONDS = 10.0
 SILENCE_SECONDS = 900.0
 # More of a list of models is not read.
 LIST_BYTES = 4 * 2**20
+# Of a body that is sent; what the system's buffers do not take waits.
+_PIECE_BYTES = 64 * 2**10
 _NAMED = 5
 _WITHOUT_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
-class SizedBody(Protocol):
-    """A body in pieces."""
+class SentBody:
+    """The body of a request, which is kept until it is sent."""
 
-    size: int
+    def __init__(self, body: bytes, sent: Callable[[], None]):
+        """`sent` is called once nothing of it is kept any more."""
+        self.size = len(body)
+        self._body = body
+        self._sent = sent
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yields the pieces, once."""
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for at in range(0, self.size, _PIECE_BYTES):
+            yield self._body[at : at + _PIECE_BYTES]
+        self._body = b""
+        self._sent()
 
 
 class StackProblem(Exception):
@@ -69,7 +78,7 @@ class StackClient:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: SizedBody, request_id: str
+        self, path: str, body: SentBody, request_id: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Sends a request, and yields the answer; raises aiohttp.ClientError or TimeoutError."""
         headers = {

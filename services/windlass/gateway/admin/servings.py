@@ -79,7 +79,7 @@ class PutServing(Body):
     ] = 0
     clusters: Annotated[
         dict[
-            Annotated[str, Field(max_length=IDENTIFIER_LENGTH)],
+            Annotated[str, Field(max_length=IDENTIFIER_LENGTH, pattern=r"^[A-Za-z0-9._-]+$")],
             Annotated[int, Field(ge=1, le=MAX_CLUSTER_WEIGHT)],
         ],
         Field(
@@ -140,7 +140,6 @@ def servings_router(app: App) -> APIRouter:
         for cluster_id in body.clusters:
             # Refuses one that is not there, or not for the project.
             await clusters.GetCluster(clusters_pb2.GetClusterRequest(cluster_id=cluster_id))
-
         return _render(await inference.PutServing(request))
 
     @router.get("/{model:path}")

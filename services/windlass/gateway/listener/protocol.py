@@ -116,6 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._patience_seconds = bounds.body_seconds
+        self._reader_seconds = bounds.write_seconds
         self.server_state.default_headers = _headers_of(int(time.time()))
         super().on_headers_complete()
 

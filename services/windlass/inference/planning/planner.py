@@ -148,7 +148,7 @@ class Planner:
         state = self._round
         load, full = state.load[cluster.id], state.is_full(cluster)
         same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
-        share = (same + 1) / (state.weight(version, cluster.id) or 1)
+        share = (same + 1) / state.weight(version, cluster.id)
         return full, share, cluster.shared, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:

@@ -133,6 +133,9 @@ class Engines:
             if is_second:
                 self._places.swap(place, spare[0])
             return connection
+        except NoAnswer as error:
+            # The copy may have ended its engine.
+            raise NoAnswer(broke_off=error.broke_off or bool(spare)) from error
         finally:
             for one in spare:
                 self._places.free(one)

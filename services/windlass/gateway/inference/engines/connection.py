@@ -94,16 +94,20 @@ class EngineConnection(asyncio.Protocol):
 
     def rest(self) -> None:
         """Ends the exchange; an incomplete one closes the connection, which cancels it."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if not self.reusable:
             self.close()
 
     def close(self) -> None:
         """Ends the connection at once."""
         self._keeps = False
+        self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def _wait(self) -> None:
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""Race of a slow request with its copy at another engine; pure of what either one is."""
+"""Race of a slow request with its copy at another engine."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -31,7 +31,11 @@ async def race(
         winner = winner or tasks[0]
         return winner.result(), winner is not tasks[0]
     finally:
-        await _end([one for one in tasks if one is not winner])
+        # Not awaited: who leaves meanwhile would leave the winner's connection open.
+        for one in tasks:
+            if one is not winner:
+                one.cancel()
+                one.add_done_callback(_close)
 
 
 async def _begun(opening: Opening) -> EngineConnection:
@@ -39,11 +43,10 @@ async def _begun(opening: Opening) -> EngineConnection:
     connection = await opening
     try:
         await connection.begun()
-    except EngineBroken as error:
+    except BaseException as error:
         connection.close()
-        raise failed(error) from error
-    except BaseException:
-        connection.close()
+        if isinstance(error, EngineBroken):
+            raise failed(error) from error
         raise
     return connection
 
@@ -52,10 +55,7 @@ def _is_good(task: asyncio.Task[EngineConnection]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().status < 500
 
 
-async def _end(tasks: list[asyncio.Task[EngineConnection]]) -> None:
-    """Cancels what has not ended, and closes what has begun to answer."""
-    for task in tasks:
-        task.cancel()
-    for ended in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(ended, EngineConnection):
-            ended.close()
+def _close(task: asyncio.Task[EngineConnection]) -> None:
+    """Closes the connection of an answer that began and lost."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
