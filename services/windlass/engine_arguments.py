@@ -20,6 +20,11 @@ class EngineArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    task: Literal["generate", "embed", "score"] | None = Field(
+        None,
+        description="What the engine is started for, by default the task of the model: an engine "
+        "has one, and `score` ranks texts by their fit to a query.",
+    )
     context_length: Annotated[int, Field(ge=16, le=2**24)] | None = Field(
         None, description="Tokens of a prompt and its answer together."
     )
@@ -79,8 +84,13 @@ class EngineArguments(BaseModel):
         None, description="Whether to do without compilation: starts sooner, answers slower."
     )
 
+    @property
+    def generates_nothing(self) -> bool:
+        """True for an engine that makes vectors or ranks texts."""
+        return self.task in ("embed", "score")
 
-# The kind that has to be told the formats of a model's tool calls and reasoning.
+
+# The kind that has to be told the task of a model, and the formats of tool calls and reasoning.
 TOLD_FORMATS = "vllm"
 # Of these arguments: no format, whatever the model's template looks like.
 NO_FORMAT = "none"
@@ -103,9 +113,12 @@ def chosen(arguments: EngineArguments) -> dict[str, Any]:
     return arguments.model_dump(exclude_none=True)
 
 
-def with_formats(arguments: EngineArguments, formats: Formats) -> EngineArguments:
-    """The arguments with a model's own formats in the place of those that are not set."""
-    known = {"tool_parser": formats.tools, "reasoning_parser": formats.reasoning}
+def with_formats(arguments: EngineArguments, formats: Formats, task: str = "") -> EngineArguments:
+    """The arguments with a model's own formats and task in the place of those that are not set.
+
+    One that generates has no word for its task, as in releases that know no other.
+    """
+    known = {"tool_parser": formats.tools, "reasoning_parser": formats.reasoning, "task": task}
     unset = {
         name: word for name, word in known.items() if word and getattr(arguments, name) is None
     }

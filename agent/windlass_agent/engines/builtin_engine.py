@@ -17,7 +17,10 @@ _FLAGS = {
     "dtype": "dtype",
 }
 CAPABILITIES = EngineCapabilities(
-    adapters=True, embeddings=True, max_concurrency=8, routes=("/tokenize", "/v1/score")
+    adapters=True,
+    embeddings=True,
+    max_concurrency=8,
+    routes=("/tokenize", "/v1/score", "/v1/rerank"),
 )
 LOAD_NAMES = LoadNames(
     running="windlass_engine_sequences_running",

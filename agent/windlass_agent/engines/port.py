@@ -13,6 +13,10 @@ from typing import Protocol, Self
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass_agent.engines.load import EngineLoad
 
+RERANK = "/v1/rerank"
+# Of engines that generate nothing.
+_OTHER_TASKS = ("embed", "score")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCapabilities:
@@ -29,10 +33,23 @@ class EngineCapabilities:
     """Tokens; 0 until an engine that runs has told it."""
     embeddings: bool = False
     cache_salt: bool = False
+    task: str = ""
+    """`embed` or `score` for an engine that was started for this alone."""
 
     def chosen(self, arguments: EngineArguments) -> Self:
-        """Returns them with the concurrency that the engine was started with."""
-        return replace(self, max_concurrency=arguments.max_concurrency or self.max_concurrency)
+        """Returns them as of an engine that was started with these arguments."""
+        most = arguments.max_concurrency or self.max_concurrency
+        task = arguments.task
+        if task not in _OTHER_TASKS:
+            return replace(self, max_concurrency=most)
+        return replace(
+            self,
+            max_concurrency=most,
+            task=task,
+            adapters=False,
+            embeddings=task == "embed",
+            routes=(*self.routes, RERANK),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass.confinement import python_paths
 from windlass.core import telemetry
 from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
+from windlass.modelfiles.embedding import MODULES
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
@@ -60,6 +61,10 @@ _ALWAYS = (
     # Adapters are loaded into the one process that answers.
     "--api-server-count=1",
 )
+_OF_GENERATION = ("tool_parser", "reasoning_parser", "lookup_tokens", "max_adapter_rank")
+_FLAGGED_OTHERWISE = {"kv_offload_bytes": None, "task": None}
+# Of a folder that does not say how it makes vectors, as the built-in engine does it.
+_PLAIN_POOLING = '{"pooling_type":"MEAN","use_activation":true}'
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
@@ -142,11 +147,8 @@ class VllmEngine:
             "vllm.entrypoints.openai.api_server",
             f"--model={spec.model_dir}",
             f"--served-model-name={spec.served_name}",
-            "--enable-lora",
-            f"--max-loras={spec.max_adapters}",
-            # It reads an adapter again that fell out of this cache, and ends if it cannot.
-            f"--max-cpu-loras={spec.max_adapters}",
-            *flags_of(arguments.model_copy(update={"kv_offload_bytes": None}), _FLAGS),
+            *(_pooling(spec) if spec.arguments.generates_nothing else _adapters(spec)),
+            *flags_of(arguments.model_copy(update=_FLAGGED_OTHERWISE), _FLAGS),
             *_offloading(arguments),
             *(["--spec-method=ngram"] if arguments.lookup_tokens else []),
             # The longest that fits, where the whole of the model does not.
@@ -163,6 +165,21 @@ class VllmEngine:
         return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)
 
 
+def _adapters(spec: EngineSpec) -> list[str]:
+    return [
+        "--enable-lora",
+        f"--max-loras={spec.max_adapters}",
+        # It reads an adapter again that fell out of this cache, and ends if it cannot.
+        f"--max-cpu-loras={spec.max_adapters}",
+    ]
+
+
+def _pooling(spec: EngineSpec) -> list[str]:
+    """The flags of an engine that makes vectors or ranks, which vLLM tells apart by the files."""
+    plain = spec.arguments.task == "embed" and not (spec.model_dir / MODULES).exists()
+    return ["--runner=pooling", *([f"--pooler-config={_PLAIN_POOLING}"] if plain else [])]
+
+
 def _offloading(arguments: EngineArguments) -> list[str]:
     """The flag of memory beside the GPUs', which vLLM counts in GiB."""
     size = arguments.kv_offload_bytes
@@ -174,6 +191,8 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     given = spec.arguments
     rank = given.max_adapter_rank or ADAPTER_RANK
     ours: dict[str, int | None] = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
+    if given.generates_nothing:
+        ours = dict.fromkeys(_OF_GENERATION)
     if spec.gpus and given.tensor_parallel is None:
         ours["tensor_parallel"] = spec.gpus
     if not spec.gpus and given.kv_cache_bytes is None:

@@ -50,6 +50,8 @@ class Name:
     footprint: Footprint | None = None
     # Of its tool calls and its reasoning.
     formats: Formats = UNKNOWN
+    # `embed` or `score`, as engines have it; empty for one that generates.
+    task: str = ""
     # The serving stack that has it, and the stack's name of it; empty for models of ours.
     stack: str = ""
     upstream: str = ""

@@ -13,6 +13,8 @@ from windlass.modelfiles.formats import Formats
 
 # Versions of one question.
 BATCH = 1000
+# The words of engines.
+_TASKS = {pb.MODEL_TASK_SCORING: "score", pb.MODEL_TASK_EMBEDDING: "embed"}
 
 
 class Names:
@@ -63,6 +65,7 @@ def _name(servable: pb.ServableModel) -> Name:
         engine_version_id=servable.engine_version_id,
         footprint=_footprint(model),
         formats=Formats(model.formats.tools, model.formats.reasoning),
+        task=_TASKS.get(model.task, ""),
         stack=model.adopted_from.stack,
         upstream=model.adopted_from.model,
         adapter=_traits(servable),

@@ -67,14 +67,16 @@ def not_served(path: str) -> ApiError:
     return ApiError(message, status=HTTPStatus.NOT_FOUND, param="model")
 
 
-def wrong_task(name: str, *, scores: bool) -> ApiError:
-    """A 400 for a model that scores and was asked to write, or the other way round."""
-    what = (
-        "is a reward model, which scores answers; send it to /v1/score"
-        if scores
-        else "is not a reward model and cannot score answers"
-    )
-    return ApiError(f"The model `{name}` {what}.", param="model", code="wrong_model_task")
+_IS = {
+    "generate": "is not a reward model and cannot score answers",
+    "score": "is a reward model, which scores answers; send it to /v1/score",
+    "embed": "is an embedder, which makes vectors of texts; send it to /v1/embeddings",
+}
+
+
+def wrong_task(name: str, task: str) -> ApiError:
+    """A 400 for a model of one task (`generate`, `score`, `embed`) that was asked for another."""
+    return ApiError(f"The model `{name}` {_IS[task]}.", param="model", code="wrong_model_task")
 
 
 def too_long(prompt: int, completion: int, *, limit: int, param: str) -> ApiError:

@@ -175,6 +175,16 @@ class ScoreRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     input: str | list[str | dict[str, Any] | list[dict[str, Any]]]
 
 
+class RerankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/rerank, as vLLM and Jina have it: texts by how well they fit a query."""
+
+    model: str
+    query: Annotated[str, Meta(min_length=1)]
+    documents: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    user: str | None = None
+
+
 class TokenizeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """POST /tokenize: a prompt, or messages as a chat would render them."""
 
@@ -281,8 +291,16 @@ def check(path: str, body: bytes, *, strict: bool = False) -> None:
             parse(EmbeddingRequest, body)
         case "/v1/score":
             parse(ScoreRequest, body)
+        case "/v1/rerank":
+            check_rerank(parse(RerankRequest, body))
         case _ if strict:
             raise not_served(path)
+
+
+def check_rerank(request: RerankRequest) -> None:
+    """Refuses more texts than one request may have."""
+    if len(request.documents) > MAX_INPUTS:
+        raise bad_value(f"documents holds at most {MAX_INPUTS} texts", "documents")
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 SCORE = "/v1/score"
+RERANK = "/v1/rerank"
 # What engines may offer beside: no word of an agent adds a path.
-ENGINE_PATHS = frozenset({"/tokenize", "/v1/rerank"})
+ENGINE_PATHS = frozenset({"/tokenize", RERANK})
 ENGINE_ROUTES = ENGINE_PATHS | {CHAT, COMPLETIONS, EMBEDDINGS, SCORE}

@@ -22,10 +22,12 @@ from windlass.inference_api.requests import (
     EmbeddingRequest,
     Input,
     Probability,
+    RerankRequest,
     TokenizeRequest,
     biases,
     check_chat,
     check_completion,
+    check_rerank,
     parse,
 )
 from windlass.inference_api.schemas import check_schemas, read_schema
@@ -133,6 +135,8 @@ def check(path: str, body: bytes) -> None:
             _check_completion(parse(VllmCompletionRequest, body))
         case "/v1/embeddings":
             _count(parse(VllmEmbeddingRequest, body).input, "input", most=MAX_INPUTS)
+        case "/v1/rerank":
+            check_rerank(parse(RerankRequest, body))
         case "/tokenize":
             if messages := parse(TokenizeRequest, body).messages:
                 conversation(messages)

@@ -15,6 +15,7 @@ from windlass.modelfiles.chat_templates import (
     misfits,
 )
 from windlass.modelfiles.documents import check_document, is_document
+from windlass.modelfiles.embedding import generates
 from windlass.modelfiles.folder import check_files, check_folder
 from windlass.modelfiles.layout import check_model, check_path, check_paths, check_sizes, is_data
 from windlass.modelfiles.naming import ID_RULE, id_of_folder, is_model_id
@@ -36,6 +37,7 @@ __all__ = [
     "check_paths",
     "check_sizes",
     "fitting",
+    "generates",
     "has_chat_template",
     "header_bytes",
     "id_of_folder",

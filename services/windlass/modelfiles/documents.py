@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.modelfiles import sizes, values
+from windlass.modelfiles.embedding import MODULES, MODULES_BYTES, check_modules
 from windlass.modelfiles.refusal import RefusedDocument
 
 _MAX_BYTES = 32 * 2**20
@@ -41,12 +42,15 @@ def is_document(path: str) -> bool:
     return (
         name.endswith(("config.json", _INDEX))
         or name == _TOKENS
+        or path.lower() == MODULES
         or bool(_TOKENIZER.fullmatch(name))
     )
 
 
 def max_bytes(path: str) -> int:
     """The largest size of a document, in bytes."""
+    if path.lower() == MODULES:
+        return MODULES_BYTES
     return MAX_TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 
@@ -61,6 +65,9 @@ def check_document(
     name = _name(path)
     if _TOKENIZER.fullmatch(name):
         _check_tokenizer(path, content)
+        return
+    if path.lower() == MODULES:
+        check_modules(content, known)
         return
     sizes.refuse_many_values(path, content)
     document = _object(path, content)

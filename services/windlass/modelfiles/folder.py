@@ -1,9 +1,11 @@
 """Checks of a model folder on disk, before it is loaded or sent."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.modelfiles.documents import check_document, is_document, max_bytes
+from windlass.modelfiles.embedding import generates
 from windlass.modelfiles.layout import check_model, check_paths, check_sizes
 from windlass.modelfiles.refusal import RefusedDocument
 from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
@@ -38,6 +40,7 @@ def check_files(files: Mapping[str, Path]) -> None:
     check_sizes(sizes)
     check_model(sizes)
     _check_documents(files)
+    generates(json.loads(files["config.json"].read_bytes()), files)
     for name, path in files.items():
         if is_weights(name):
             with path.open("rb") as file:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,9 @@ from windlass.models.manifest import (
     documents,
     footprint_of,
     has_scoring_head,
+    makes_vectors,
     refused,
+    tells_pooling,
     tensor_files,
     type_of,
 )
@@ -90,15 +93,16 @@ class Artifacts:
 
     async def inspect(self, prefix: str, manifest: Manifest) -> Inspection:
         """Reads what could name code, and headers of weights; raises InvalidArgument."""
-        found, template = Inspection(), await self._template(prefix, manifest)
+        template, small = await self._template(prefix, manifest), dict[str, bytes]()
         for file in documents(manifest):
             async with self._reading:
                 content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
-            if file.path == "config.json":
-                found = _inspected(json.loads(content), manifest)
-            elif file.path == "tokenizer_config.json":
+            if file.path == "tokenizer_config.json":
                 template = template or template_of_json(content)
+            elif tells_pooling(file.path):
+                small[file.path] = content
+        found = _inspected(small, manifest)
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)
@@ -151,8 +155,13 @@ class Artifacts:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
 
 
-def _inspected(config: dict[str, Any], manifest: Manifest) -> Inspection:
-    task = ModelTask.SCORING if has_scoring_head(config) else ModelTask.GENERATION
+def _inspected(documents: Mapping[str, bytes], manifest: Manifest) -> Inspection:
+    config: dict[str, Any] = json.loads(documents["config.json"])
+    task = ModelTask.GENERATION
+    if has_scoring_head(config):
+        task = ModelTask.SCORING
+    elif makes_vectors(config, documents):
+        task = ModelTask.EMBEDDING
     return Inspection(task, type_of(config), footprint_of(config, manifest))
 
 

@@ -27,10 +27,11 @@ class Kind(StrEnum):
 
 
 class ModelTask(StrEnum):
-    """Task of a version: it generates text, or scores it."""
+    """Task of a version: it generates text, scores it, or makes vectors of it."""
 
     GENERATION = "generation"
     SCORING = "scoring"
+    EMBEDDING = "embedding"
 
 
 class VersionState(StrEnum):

@@ -1,7 +1,7 @@
 """Manifests: which files a version has, and which an import may bring."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
+from windlass.modelfiles import embedding
 from windlass.modelfiles.footprint import Footprint, footprint
 
 # Real ones are shorter.
@@ -114,6 +115,20 @@ def has_scoring_head(config: dict[str, Any]) -> bool:
     """Returns True if a config.json that passed `check_document` is of a sequence classifier."""
     architectures = config.get("architectures") or ()
     return any(str(name).endswith("ForSequenceClassification") for name in architectures)
+
+
+def tells_pooling(path: str) -> bool:
+    """Returns True for the documents that `makes_vectors` reads."""
+    return path == embedding.MODULES or path.rpartition("/")[2] == "config.json"
+
+
+def makes_vectors(config: dict[str, Any], documents: Mapping[str, bytes]) -> bool:
+    """Returns True for an embedder by its documents, which passed `check_document`.
+
+    Raises InvalidArgument for one that makes vectors in a way that no engine knows.
+    """
+    with refused():
+        return embedding.pooling_of(config, documents, documents.__getitem__) is not None
 
 
 def type_of(config: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ _KINDS = {
 _TASKS = {
     ModelTask.GENERATION: pb.MODEL_TASK_GENERATION,
     ModelTask.SCORING: pb.MODEL_TASK_SCORING,
+    ModelTask.EMBEDDING: pb.MODEL_TASK_EMBEDDING,
 }
 
 
@@ -31,7 +32,7 @@ def kind_of(number: int) -> Kind:
 
 def task_of(number: int) -> ModelTask:
     """The task of a message, generation where it says none."""
-    return ModelTask.SCORING if number == pb.MODEL_TASK_SCORING else ModelTask.GENERATION
+    return next((task for task, value in _TASKS.items() if value == number), ModelTask.GENERATION)
 
 
 def manifest_of(message: pb.Manifest) -> Manifest:

@@ -11,11 +11,8 @@ from tests.support.factories.toy_model import make_tokenizer
 
 from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
-from windlass_agent.engines.builtin.generation.model import (
-    LoadedModel,
-    UnsupportedModel,
-    load_model,
-)
+from windlass_agent.engines.builtin.generation.loading import UnsupportedModel, load_model
+from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.generation.sequence import Sequence
 from windlass_agent.engines.builtin.text.detokenize import Detokenizer
 

@@ -18,7 +18,8 @@ from tests.support.factories.toy_model import make_tokenizer
 from tests.support.processes.engine import RunningEngine
 
 from windlass_agent.engines.builtin.api.routes import build_app
-from windlass_agent.engines.builtin.generation.model import LoadedModel, load_model
+from windlass_agent.engines.builtin.generation.loading import load_model
+from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
 pytestmark = pytest.mark.torch

@@ -42,6 +42,22 @@ OPEN = {
     "modeling_small.py": b"import os",
     "original/params.json": b"{}",
 }
+EMBEDDER = {
+    "config.json": json.dumps({"model_type": "bert", "architectures": ["BertModel"]}).encode(),
+    "model.safetensors": WEIGHTS,
+    "tokenizer.json": b"{}",
+    "modules.json": json.dumps(
+        [
+            {"type": "sentence_transformers.models.Transformer", "path": ""},
+            {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        ]
+    ).encode(),
+    "1_Pooling/config.json": json.dumps({"pooling_mode_cls_token": True}).encode(),
+    # The same once more, and what no engine reads.
+    "onnx/config.json": b"{}",
+    "openvino/model.safetensors": WEIGHTS,
+}
+STRANGE = EMBEDDER | {"1_Pooling/config.json": b'{"pooling_mode_max_tokens": true}'}
 BROUGHT = {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
 REMOTE = OPEN | {"config.json": json.dumps({"model_type": "x", "auto_map": {"A": "b.A"}}).encode()}
 PICKLED = {"config.json": OPEN["config.json"], "pytorch_model.bin": b"pickled"}
@@ -59,6 +75,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
     found = {"small": OPEN, "gated": OPEN, "remote": REMOTE, "pickled": PICKLED}
+    found |= {"embedder": EMBEDDER, "strange": STRANGE}
     folders = {
         ("models", f"acme/{name}"): write(tmp_path / "hub" / name, files)
         for name, files in found.items()
@@ -144,9 +161,22 @@ async def test_a_repository_becomes_a_model(platform: Platform, hub: Hub) -> Non
     assert not others.has_more
 
 
+async def test_an_embedder_comes_with_the_folders_of_its_steps(platform: Platform) -> None:
+    fetch = await over(platform, await begin(platform, "embedder"))
+    assert fetch.state == pb.FETCH_STATE_SUCCEEDED, fetch
+    model = await platform.models.GetModel(pb.GetModelRequest(id="embedder"), **platform.tenant())
+    assert model.task == pb.MODEL_TASK_EMBEDDING
+    resolved = await platform.models_internal.ResolveModel(
+        pb.ResolveModelRequest(project_id="proj-a", id="embedder")
+    )
+    brought = {file.path for file in resolved.manifest.files}
+    assert EMBEDDER.keys() - brought == {"onnx/config.json", "openvino/model.safetensors"}
+
+
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
+        ("strange", "unsupported_module", "pooling_mode_max_tokens"),
         ("gated", "source_not_permitted", "windlass secrets put huggingface"),
         ("absent", "source_not_found", "does not have this repository"),
         ("pickled", "no_safetensors", "run code when loaded"),

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import orjson
 
@@ -88,8 +88,8 @@ class _Request(BaseHTTPRequestHandler):
                 self._whoami()
             case ["api", kind, user, name, "revision", _]:
                 self._within(kind, f"{user}/{name}", None)
-            case ["api", kind, user, name, "tree", _, *_]:
-                self._within(kind, f"{user}/{name}", "")
+            case ["api", kind, user, name, "tree", _, *path]:
+                self._within(kind, f"{user}/{name}", "/".join(path), listed=True)
             case ["datasets", user, name, "resolve", _, *path]:
                 self._within("datasets", f"{user}/{name}", "/".join(path))
             case [user, name, "resolve", _, *path]:
@@ -103,8 +103,8 @@ class _Request(BaseHTTPRequestHandler):
         access = {"displayName": "test", "role": "read"}
         return self._say(200, {"name": "tester", "auth": {"accessToken": access}})
 
-    def _within(self, kind: str, name: str, path: str | None) -> None:
-        """The repository itself for None, its files for the empty path, or one file."""
+    def _within(self, kind: str, name: str, path: str | None, *, listed: bool = False) -> None:
+        """The repository itself for None, what lies in a folder if `listed`, or one file."""
         folder = self.hub.repositories.get((kind, name))
         if folder is None:
             return self._say(404, {"error": "Repository not found"}, code="RepoNotFound")
@@ -112,9 +112,14 @@ class _Request(BaseHTTPRequestHandler):
             return self._say(401, {"error": f"Access to {name} is restricted"}, code="GatedRepo")
         if path is None:
             return self._say(200, {"id": name, "sha": COMMIT})
+        if listed:
+            query = parse_qs(urlsplit(self.path).query)
+            deep = query.get("recursive", [""])[0].lower() in ("true", "1")
+            inner = (folder / path).rglob("*") if deep else (folder / path).iterdir()
+            return self._say(
+                200, [_entry(str(one.relative_to(folder)), one) for one in sorted(inner)]
+            )
         files = {str(one.relative_to(folder)): one for one in folder.rglob("*") if one.is_file()}
-        if not path:
-            return self._say(200, [_entry(where, one) for where, one in sorted(files.items())])
         if path not in files:
             return self._say(404, {"error": "Entry not found"}, code="EntryNotFound")
         if path in self.hub.held:
@@ -142,6 +147,8 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def _entry(path: str, file: Path) -> dict[str, Any]:
+    if file.is_dir():
+        return {"type": "directory", "path": path, "size": 0, "oid": path}
     size = file.stat().st_size
     entry = {"type": "file", "path": path, "size": size, "oid": _digest(file)}
     if path.endswith(".safetensors"):

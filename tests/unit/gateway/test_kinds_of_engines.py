@@ -49,7 +49,7 @@ class Services:
         self.judged.append((kind, runs))
 
     async def find(self, model: str) -> tuple[EngineEndpoint, ...]:
-        found = await self.finder.find(CALLER, model, scores=False, judge=self.judge)
+        found = await self.finder.find(CALLER, model, path="/v1/chat/completions", judge=self.judge)
         return found.endpoints
 
 

@@ -268,9 +268,36 @@ def test_prompts_are_of_one_kind_and_counted(prompt: Any, n: int, fits: bool) ->
 
 @pytest.mark.parametrize("kind", ["vllm", "another"])
 def test_a_route_that_is_not_checked_is_not_served(kind: str) -> None:
-    error = refusal("/v1/rerank", kind=kind)
+    error = refusal("/v1/responses", kind=kind)
     assert error is not None
-    assert (error.status, error.message) == (404, "The model does not support /v1/rerank.")
+    assert (error.status, error.message) == (404, "The model does not support /v1/responses.")
+
+
+def test_vllm_ranks_texts_and_gets_nothing_else() -> None:
+    asked = {"query": "a", "documents": ["a", "b"]}
+
+    def ranks(**changed: Any) -> ApiError | None:
+        body = {"model": "toy", **asked, **changed}
+        try:
+            body_check("vllm").refuse("/v1/rerank", msgspec.json.encode(body))
+        except ApiError as error:
+            return error
+        return None
+
+    assert ranks(top_n=1, user="me") is None
+    for name, value in (
+        ("truncate_prompt_tokens", 3),
+        ("mm_processor_kwargs", {}),
+        ("chat_template_kwargs", {}),
+        ("cache_salt", "theirs"),
+        ("priority", -5),
+        ("request_id", "theirs"),
+        ("query", [{"type": "image_url", "image_url": {"url": "http://10.0.0.1"}}]),
+        ("documents", [{"content": []}]),
+    ):
+        error = ranks(**{name: value})
+        assert error is not None, name
+        assert (error.param or "").startswith(name)
 
 
 def test_a_kind_that_is_not_known_gets_what_ours_does() -> None:

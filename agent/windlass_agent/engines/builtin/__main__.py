@@ -19,7 +19,7 @@ def main() -> int:
     configure_logging()
     # After the arguments, so that a wrong one is told in a moment.
     from windlass_agent.engines.builtin.api.routes import build_app
-    from windlass_agent.engines.builtin.generation.model import UnsupportedModel, load_model
+    from windlass_agent.engines.builtin.generation.loading import UnsupportedModel, load_model
 
     try:
         model = load_model(

@@ -12,7 +12,7 @@ from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.constraints import Constraint, Grammars
 from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedAdapter
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
-from windlass_agent.engines.builtin.generation.model import LoadedModel
+from windlass_agent.engines.builtin.generation.model import LoadedModel, Task
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
@@ -37,15 +37,17 @@ class EngineService:
     )
 
     @contextmanager
-    def use(self, model: str, *, scores: bool = False) -> Iterator[LoadedAdapter | None]:
+    def use(self, model: str, *tasks: Task) -> Iterator[LoadedAdapter | None]:
         """Pins the adapter called `model` (None: the base) in memory.
 
-        Raises ApiError 404 for no such model, 400 for one that does not do what is asked.
+        Raises ApiError 404 for no such model, 400 for one of none of the tasks.
         """
         with self.adapters.use(model) as adapter:
-            has = self.model.head is not None if adapter is None else adapter.scores
-            if has is not scores:
-                raise wrong_task(model, scores=has)
+            task = self.model.task
+            if adapter is not None:
+                task = "score" if adapter.scores else "generate"
+            if task not in tasks:
+                raise wrong_task(model, task)
             yield adapter
 
     def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:

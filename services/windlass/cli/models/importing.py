@@ -101,9 +101,11 @@ def _warnings(files: Mapping[str, Path], *, is_given: bool) -> Iterator[str]:
     """Yields what an imported model will not do."""
     from windlass import modelfiles
 
-    model_type = json.loads(files["config.json"].read_bytes())["model_type"]
-    if unknown := modelfiles.unknown_type(model_type):
+    config = json.loads(files["config.json"].read_bytes())
+    if unknown := modelfiles.unknown_type(config["model_type"]):
         yield unknown
+    if not modelfiles.generates(config, files):
+        return
     if is_given:
         yield from modelfiles.misfits(files)
     elif not modelfiles.has_chat_template(files):

@@ -76,6 +76,10 @@ REASONS = {
         "A document of the model holds something that is not allowed; the message names it.",
         InvalidArgument,
     ),
+    "unsupported_module": reason(
+        "The model makes vectors in a way that no engine knows; the message names the step.",
+        InvalidArgument,
+    ),
     "model_too_large": reason(
         "The model's files together exceed what one model may have; import a smaller one.",
         InvalidArgument,

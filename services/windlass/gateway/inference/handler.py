@@ -51,6 +51,7 @@ KINDS: dict[str, int] = {
     routes.COMPLETIONS: COMPLETION,
     routes.EMBEDDINGS: EMBEDDING,
     routes.SCORE: SCORE,
+    routes.RERANK: SCORE,
 }
 _GENERATES = (CHAT, COMPLETION)
 Endpoints = tuple[EngineEndpoint, ...]
@@ -210,7 +211,7 @@ class InferenceHandler:
         found = await self._finder.find(
             exchange.caller,
             head.model,
-            scores=KINDS[path] == SCORE if path in KINDS else None,
+            path=path,
             judge=judge,
             seconds=seconds,
             is_open=is_open,
@@ -323,13 +324,14 @@ def _offering(endpoints: Endpoints, path: str) -> Endpoints:
     Where some keep the prompts of organizations apart, there are no others among them.
     """
     kind = KINDS.get(path)
-    if kind not in _GENERATES:
-        if kind == EMBEDDING:
-            able = [endpoint for endpoint in endpoints if endpoint.embeddings]
-        else:
-            able = [endpoint for endpoint in endpoints if path in endpoint.routes]
-        if not able:
-            raise HttpError(404, f"The model does not support {path}.", param="model")
-        endpoints = tuple(able)
+    if kind in _GENERATES:
+        able = [endpoint for endpoint in endpoints if not endpoint.task]
+    elif kind == EMBEDDING:
+        able = [endpoint for endpoint in endpoints if endpoint.embeddings]
+    else:
+        able = [endpoint for endpoint in endpoints if path in endpoint.routes]
+    if not able and endpoints:
+        raise HttpError(404, f"The model does not support {path}.", param="model")
+    endpoints = tuple(able)
     salted = [endpoint for endpoint in endpoints if endpoint.cache_salt]
     return tuple(salted) if salted else endpoints

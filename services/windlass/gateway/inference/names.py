@@ -19,8 +19,8 @@ class Named:
     version_id: str
     # The version whose engine answers: an adapter's base, or its own.
     engine_version_id: str
-    # It scores answers and writes none.
-    scores: bool
+    # A ModelTask.
+    task: int
     # Of all projects, which a project's own of the same name hides.
     is_global: bool
     # A serving stack of others has it: what that takes, only its route says.
@@ -56,7 +56,7 @@ class NameCache:
         found = Named(
             version_id=answer.model.model.version_id,
             engine_version_id=answer.model.engine_version_id,
-            scores=answer.model.model.task == pb.MODEL_TASK_SCORING,
+            task=answer.model.model.task,
             is_global=not answer.model.model.project_id,
             is_adopted=answer.model.model.kind == pb.MODEL_KIND_ADOPTED,
             is_merged=answer.model.is_merged,

@@ -19,6 +19,7 @@ from windlass.gateway.inference.routes import (
     RouteTable,
     VersionRoute,
 )
+from windlass.gateway.inference.tasks import require_task
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 log = telemetry.logger("gateway.inference")
@@ -70,12 +71,12 @@ class ModelFinder:
         caller: Principal,
         model: str,
         *,
-        scores: bool | None,
+        path: str,
         judge: Judge,
         seconds: float | None = None,
         is_open: bool = False,
     ) -> Served:
-        """The engines that have the model loaded; `scores` demands a reward model or none.
+        """The engines that have the model loaded, of a task that the path is for.
 
         Waits for one to start, if `judge` has nothing against the request, by default as long
         as requests are held. Raises HttpError 404 for an unknown name, 400 for a model that
@@ -84,8 +85,7 @@ class ModelFinder:
         """
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
-        if scores is not None and named.scores is not scores:
-            raise _wrong_task(model, scores=named.scores)
+        require_task(model, named.task, path)
         route = self._routes.find(named.version_id)
         if route is not None and route.endpoints:
             judge(self._kind(named, route), runs=True)
@@ -227,15 +227,6 @@ def _served(named: Named, route: VersionRoute | None) -> Served:
         return Served(named.version_id, version, ())
     version = route.engine_version_id or named.engine_version_id
     return Served(named.version_id, version, route.endpoints)
-
-
-def _wrong_task(model: str, *, scores: bool) -> HttpError:
-    what = (
-        "is a reward model, which scores answers; send it to /v1/score"
-        if scores
-        else "is not a reward model and cannot score answers"
-    )
-    return HttpError(400, f"The model {model!r} {what}.", code="wrong_model_task", param="model")
 
 
 def _not_ready(message: str) -> HttpError:

@@ -10,6 +10,7 @@ from windlass.inference_api.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    RerankRequest,
     ScoreRequest,
 )
 
@@ -46,6 +47,7 @@ _MESSAGE: Schema = {
 }
 _VECTOR = {"anyOf": [listed(NUMBER), TEXT]}
 _EMBEDDED = obj({"object": kind("embedding"), "index": COUNT, "embedding": _VECTOR})
+_RANKED = obj({"index": COUNT, "document": obj({"text": TEXT}), "relevance_score": NUMBER})
 # Path, name, tag, request, answer, and whether it streams.
 ENDPOINTS: tuple[tuple[str, str, str, type[msgspec.Struct], Schema, bool], ...] = (
     (
@@ -87,6 +89,23 @@ ENDPOINTS: tuple[tuple[str, str, str, type[msgspec.Struct], Schema, bool], ...] 
         "Scores texts and conversations by a reward model.",
         ScoreRequest,
         {"type": "object", "required": ["data"]},
+        False,
+    ),
+    (
+        "/v1/rerank",
+        "create_rerank",
+        "Ranks texts by how well they fit a query.",
+        RerankRequest,
+        {
+            "type": "object",
+            "properties": {
+                "id": TEXT,
+                "model": TEXT,
+                "results": listed(_RANKED),
+                "usage": _USAGE,
+            },
+            "required": ["model", "results", "usage"],
+        },
         False,
     ),
 )

@@ -192,7 +192,8 @@ class Round:
         kind = self.kind(engine.version_id)
         arguments = serving.arguments if serving else UNCHOSEN
         if kind == TOLD_FORMATS:
-            arguments = with_formats(arguments, self.names[engine.version_id].formats)
+            name = self.names[engine.version_id]
+            arguments = with_formats(arguments, name.formats, name.task)
         gpus = self.gpus(engine.version_id) or self._fitting(engine, kind, arguments)
         return replace(engine, engine=kind, arguments=arguments, gpus=gpus)
 

@@ -51,6 +51,10 @@ from windlass.jobs_api.request import CreateJob
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
 T = TypeVar("T")
+_NOT_TUNED = {
+    models_pb2.MODEL_TASK_SCORING: "a reward model",
+    models_pb2.MODEL_TASK_EMBEDDING: "an embedder",
+}
 # What a caller's key must allow for a grader to ask models in its name.
 ASKING = "inference.invoke"
 
@@ -228,9 +232,9 @@ class JobAdmission:
             raise InvalidArgument(
                 from_rpc(error).message, reason="model_not_found", param=param
             ) from error
-        if found.model.task == models_pb2.MODEL_TASK_SCORING:
+        if what := _NOT_TUNED.get(found.model.task):
             raise InvalidArgument(
-                f"{name!r} is a reward model, which cannot be fine-tuned.",
+                f"{name!r} is {what}, which cannot be fine-tuned.",
                 reason="model_not_tunable",
                 param=param,
             )

@@ -27,6 +27,8 @@ _NAME = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{HUB_NAME_LENGTH - 1}}}"
 _REPOSITORY = re.compile(f"{_NAME}/{_NAME}")
 _REVISION = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._/-]{{0,{REVISION_LENGTH - 1}}}")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_STEP = re.compile(r"[0-9]{1,2}_[A-Za-z]{1,32}")
+_MOST_STEPS = 8
 _CHUNK = 2**20
 _SILENT_SECONDS = 60.0
 _LISTING_BYTES = 8 * 2**20
@@ -115,7 +117,10 @@ class Hub:
         info = await self._listed(f"{at}/revision/{quote(revision, safe='')}", _Info, token)
         if not _COMMIT.fullmatch(info.sha):
             raise HubAway("the hub does not name a commit")
-        entries = await self._listed(f"{at}/tree/{info.sha}", list[_Entry], token)
+        tree = f"{at}/tree/{info.sha}"
+        entries = await self._listed(tree, list[_Entry], token)
+        for one in [one for one in entries if _is_step(one)][:_MOST_STEPS]:
+            entries += await self._listed(f"{tree}/{quote(one.path)}", list[_Entry], token)
         return Snapshot(info.sha, model_files(entries))
 
     async def read(
@@ -159,7 +164,12 @@ def session() -> aiohttp.ClientSession:
 
 def model_files(entries: "list[_Entry]") -> tuple[HubFile, ...]:
     """Returns the entries that a model is loaded from; raises HubRefuses for none."""
-    files = {one.path: one for one in entries if one.type == "file" and "/" not in one.path}
+    folders = {one.path for one in entries if _is_step(one)}
+    files = {
+        one.path: one
+        for one in entries
+        if one.type == "file" and ("/" not in one.path or one.path.rpartition("/")[0] in folders)
+    }
     has_usual = bool({"model.safetensors", "model.safetensors.index.json"} & files.keys())
     chosen = [
         one
@@ -174,6 +184,11 @@ def model_files(entries: "list[_Entry]") -> tuple[HubFile, ...]:
             "The repository has no safetensors; weights that are pickled run code when loaded.",
         )
     return tuple(HubFile(one.path, one.size, one.lfs.oid if one.lfs else "") for one in chosen)
+
+
+def _is_step(entry: "_Entry") -> bool:
+    """Returns True for a folder of sentence-transformers, which says how vectors are made."""
+    return entry.type == "directory" and bool(_STEP.fullmatch(entry.path))
 
 
 def _bearer(token: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ async def chat_completions(request: web.Request, service: EngineService) -> web.
     """Answers a conversation."""
     body = parse(ChatRequest, await request.read())
     check_chat(body)
-    with service.use(body.model) as adapter:
+    with service.use(body.model, "generate") as adapter:
         messages = await renderable(conversation(body.messages), service.tools)
         holding = await held(service, body)
         prompt = await service.model.tokenizer.chat(

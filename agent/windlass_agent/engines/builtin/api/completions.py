@@ -23,7 +23,7 @@ async def completions(request: web.Request, service: EngineService) -> web.Strea
     """Continues one or more prompts."""
     body = parse(CompletionRequest, await request.read())
     check_completion(body)
-    with service.use(body.model) as adapter:
+    with service.use(body.model, "generate") as adapter:
         prompts = await tokenize(service, body.prompt, param="prompt")
         if len(prompts) * body.choices() > MAX_CHOICES:
             raise bad_value(

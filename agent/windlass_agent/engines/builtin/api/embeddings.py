@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: the mean of the loaded model's last hidden states."""
+"""POST /v1/embeddings: vectors as an embedder makes them, else the mean of the hidden states."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
     body = parse(EmbeddingRequest, await request.read())
     if body.dimensions is not None:
         raise unsupported("dimensions", "this model's vectors have one length")
-    with service.use(body.model) as adapter:
+    with service.use(body.model, "generate", "embed") as adapter:
         inputs = await tokenize(service, body.input, param="input")
         if len(inputs) > MAX_INPUTS:
             raise bad_value(f"must hold at most {MAX_INPUTS} inputs", "input")
@@ -32,7 +32,7 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
         for ids in inputs:
             if len(ids) > limit:
                 raise too_long(len(ids), 0, limit=limit, param="input")
-        vectors = await _embed(service, inputs, adapter)
+        vectors = await embed(service, inputs, adapter)
     tokens = sum(len(ids) for ids in inputs)
     packed = body.encoding_format == "base64"
     return json_response(
@@ -45,9 +45,10 @@ async def embeddings(request: web.Request, service: EngineService) -> web.Respon
     )
 
 
-async def _embed(
+async def embed(
     service: EngineService, inputs: list[list[int]], adapter: LoadedAdapter | None
 ) -> list[list[float]]:
+    """The vectors of inputs, in batches between which others have their turn."""
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), BATCH):
         batch = inputs[start : start + BATCH]

@@ -17,10 +17,12 @@ from windlass.inference_api.requests import (
     UnloadAdapterRequest,
     parse,
 )
+from windlass.inference_api.routes import RERANK
 from windlass_agent.engines.boundary import MAX_BODY_BYTES, Handler, boundary, json_response
 from windlass_agent.engines.builtin.api.chat import chat_completions
 from windlass_agent.engines.builtin.api.completions import completions
 from windlass_agent.engines.builtin.api.embeddings import embeddings
+from windlass_agent.engines.builtin.api.rerank import rerank
 from windlass_agent.engines.builtin.api.scores import scores
 from windlass_agent.engines.builtin.constraints import Grammars
 from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights, check_adapter
@@ -162,7 +164,7 @@ async def _metrics(_: web.Request, service: EngineService) -> web.Response:
     )
 
 
-_WORK = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score")
+_WORK = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score", RERANK)
 _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("GET", "/health", _health),
     ("GET", "/load", _load),
@@ -172,6 +174,7 @@ _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/embeddings", embeddings),
     ("POST", "/v1/score", scores),
+    ("POST", RERANK, rerank),
     ("POST", "/v1/load_lora_adapter", _load_adapter),
     ("POST", "/v1/unload_lora_adapter", _unload_adapter),
     ("POST", "/tokenize", _tokenize),

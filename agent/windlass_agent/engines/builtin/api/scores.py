@@ -22,7 +22,7 @@ Messages = list[dict[str, Any]]
 async def scores(request: web.Request, service: EngineService) -> web.Response:
     """Scores one or more texts or conversations, each as the model was trained to read it."""
     body = parse(ScoreRequest, await request.read())
-    with service.use(body.model, scores=True) as adapter:
+    with service.use(body.model, "score") as adapter:
         inputs = [await _ids(service, one, where) for where, one in _split(body)]
         found = await _score(service, inputs, adapter)
     tokens = sum(len(ids) for ids in inputs)

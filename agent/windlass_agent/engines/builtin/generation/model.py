@@ -1,40 +1,26 @@
-"""The model and its forward pass."""
+"""The model and its forward passes."""
 
-import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Literal
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
-from transformers.utils.logging import disable_progress_bar
 
-from windlass.modelfiles import check_folder
+from windlass_agent.engines.builtin.generation.pooling import Pooler
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
-# Below this, waking a second thread costs more than it computes.
-SINGLE_THREAD_PARAMETERS = 20_000_000
-CLASSIFIER = "ForSequenceClassification"
-ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
-
-
-class UnsupportedModel(Exception):
-    """A model folder that this engine cannot serve, with the reason."""
+Task = Literal["generate", "embed", "score"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
     """A language model, ready to run; touched by one thread alone.
 
-    `head` ([1, hidden]) is what makes scores of hidden states, of a model that writes nothing.
+    `head` ([1, hidden]) is what makes scores of hidden states, of a model that writes nothing;
+    one that `classifies` has its head within the network.
     """
 
     network: PreTrainedModel
@@ -45,6 +31,9 @@ class LoadedModel:
     vocabulary_size: int
     pad: int | None = None
     head: torch.Tensor | None = None
+    classifies: bool = False
+    pooler: Pooler = field(default_factory=Pooler)
+    task: Task = "generate"
     loaded_at: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -75,12 +64,22 @@ class LoadedModel:
         return logits
 
     def embed(self, inputs: list[list[int]]) -> list[list[float]]:
-        """The mean of each input's last hidden states, of length one."""
+        """A vector of each input."""
         hidden, mask, _ = self._hidden(inputs)
-        weights = mask.unsqueeze(-1).float()
-        mean = (hidden * weights).sum(1) / weights.sum(1)
-        vectors: list[list[float]] = torch.nn.functional.normalize(mean, dim=-1).tolist()
-        return vectors
+        return self.pooler(hidden, mask)
+
+    def classify(
+        self, inputs: Sequence[list[int]], types: Sequence[list[int]] | None = None
+    ) -> list[float]:
+        """The value that a network with a head of its own gives each input.
+
+        `types` are those of the inputs' tokens, where a text of two parts tells them apart.
+        """
+        ids, mask = self._batch(inputs)
+        extra = {} if types is None else {"token_type_ids": self._batch(types)[0]}
+        logits = self.network(input_ids=ids, attention_mask=mask, **extra).logits
+        values: list[float] = logits[:, 0].float().tolist()
+        return values
 
     def score(self, inputs: list[list[int]], head: torch.Tensor) -> list[float]:
         """The value of `head` at each input's last token that is no padding.
@@ -95,113 +94,24 @@ class LoadedModel:
         scores: list[float] = (pooled @ head.float().T).squeeze(-1).tolist()
         return scores
 
-    def _hidden(self, inputs: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _hidden(
+        self, inputs: Sequence[list[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Last hidden states [inputs, width, hidden], and their mask and ids [inputs, width]."""
+        ids, mask = self._batch(inputs)
+        # Networks without a cache do not know the word.
+        caches = {} if self.task == "embed" else {"use_cache": False}
+        hidden = self.network.base_model(
+            input_ids=ids, attention_mask=mask, **caches
+        ).last_hidden_state.float()
+        return hidden, mask, ids
+
+    def _batch(self, inputs: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of one width, and where they are no padding, both [inputs, width]."""
         width = max(len(ids) for ids in inputs)
         ids = torch.zeros(len(inputs), width, dtype=torch.long)
         mask = torch.zeros(len(inputs), width, dtype=torch.long)
         for row, tokens in enumerate(inputs):
             ids[row, : len(tokens)] = torch.tensor(tokens)
             mask[row, : len(tokens)] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
-        hidden = self.network.base_model(
-            input_ids=ids, attention_mask=mask, use_cache=False
-        ).last_hidden_state.float()
-        return hidden, mask, ids
-
-
-def load_model(
-    path: Path,
-    *,
-    name: str,
-    dtype: str = "auto",
-    device: str = "auto",
-    context: int | None = None,
-    cpus: int | None = None,
-) -> LoadedModel:
-    """Loads a folder of safetensors; raises UnsupportedModel, never runs code from it."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    kind = ("float32" if place == "cpu" else "bfloat16") if dtype == "auto" else dtype
-    disable_progress_bar()
-    try:
-        # The folder may have been stored by a release that checked less.
-        check_folder(path)
-        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        _check_layers(config)
-        scores = _scores(config)
-        kind_of_model = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
-        network = kind_of_model.from_pretrained(
-            path,
-            config=config,
-            dtype=getattr(torch, kind),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise UnsupportedModel(f"{path}: {error}") from error
-    network = network.to(place).eval()
-    torch.set_num_threads(_threads(network, place, cpus))
-    limit = int(config.get_text_config().max_position_embeddings)
-    return LoadedModel(
-        network=network,
-        tokenizer=ModelTokenizer(tokenizer),
-        name=name,
-        context_length=min(limit, context or limit),
-        eos=_eos(network, tokenizer.eos_token_id),
-        vocabulary_size=int(config.get_text_config().vocab_size),
-        pad=_pad(tokenizer),
-        head=_head(network) if scores else None,
-    )
-
-
-def _check_layers(config: AutoConfig) -> None:
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
-    if other := kinds - ATTENTION:
-        raise UnsupportedModel(f"layers of kind {', '.join(sorted(other))} are not supported")
-
-
-def _scores(config: AutoConfig) -> bool:
-    """Returns True if it is a classifier; raises UnsupportedModel for one of several classes."""
-    if not any(str(name).endswith(CLASSIFIER) for name in config.architectures or ()):
-        return False
-    if config.num_labels != 1:
-        raise UnsupportedModel(f"a model that scores has one label, not {config.num_labels}")
-    return True
-
-
-def _head(network: PreTrainedModel) -> torch.Tensor:
-    head = getattr(network, "score", None)
-    if not isinstance(head, torch.nn.Linear) or head.bias is not None:
-        raise UnsupportedModel(f"{type(network).__name__} has no plain `score` layer")
-    return head.weight.detach()
-
-
-def _pad(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    # As TRL chooses it when it trains.
-    pad: int | None = tokenizer.pad_token_id
-    if pad is None:
-        pad = tokenizer.eos_token_id
-    return pad
-
-
-def _threads(network: PreTrainedModel, place: str, cpus: int | None) -> int:
-    if place != "cpu" or network.num_parameters() < SINGLE_THREAD_PARAMETERS:
-        return 1
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # One core stays free: threads that spin for a sibling without a core make a step
-    # of a millisecond take hundreds (measured with two on two busy cores).
-    return max(1, min(own or 1, cpus or own or 1) - 1)
-
-
-def _eos(network: PreTrainedModel, fallback: int | None) -> frozenset[int]:
-    generation = getattr(network, "generation_config", None)
-    declared = getattr(generation, "eos_token_id", None)
-    if declared is None:
-        declared = network.config.eos_token_id
-    if declared is None:
-        declared = fallback if fallback is not None else []
-    return frozenset([declared] if isinstance(declared, int) else declared)
+        return ids.to(self.device), mask.to(self.device)

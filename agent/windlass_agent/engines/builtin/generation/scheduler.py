@@ -1,6 +1,7 @@
 """The one thread that owns the model: continuous batching, a token per sequence and tick."""
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
+from windlass_agent.engines.builtin.text.tokenizer import TextPair
 
 # Prompt tokens per tick: more would make running streams stutter.
 PREFILL_TOKENS = 512
@@ -95,6 +97,8 @@ class SequenceScheduler:
         """Scores of a batch by a model that has them; to be run through `call`."""
         self._weights.activate(adapter)
         self._metrics.prompt_tokens.inc(sum(len(ids) for ids in inputs))
+        if adapter is None and self._model.classifies:
+            return self._model.classify(inputs)
         head = self._model.head if adapter is None else self._weights.head(adapter)
         if head is None:
             raise ApiError(
@@ -103,6 +107,14 @@ class SequenceScheduler:
                 code="engine_error",
             )
         return self._model.score(inputs, head)
+
+    def classify(self, pairs: list[TextPair]) -> list[float]:
+        """The fit of two texts to each other, each from 0 to 1; to be run through `call`."""
+        self._weights.activate(None)
+        inputs, types = [pair.ids for pair in pairs], [pair.types for pair in pairs]
+        self._metrics.prompt_tokens.inc(sum(map(len, inputs)))
+        values = self._model.classify(inputs, types if all(types) else None)
+        return [1 / (1 + math.exp(-min(max(value, -700), 700))) for value in values]
 
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` between two ticks, where nothing else touches the model."""

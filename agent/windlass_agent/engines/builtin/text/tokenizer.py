@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,6 +16,13 @@ from windlass_agent.engines.builtin.text.templates.renderer import (
 )
 
 T = TypeVar("T")
+
+
+class TextPair(NamedTuple):
+    """Two texts as one input; `types` says of each token whose it is, where a model asks that."""
+
+    ids: list[int]
+    types: list[int]
 
 
 class ModelTokenizer:
@@ -50,6 +57,10 @@ class ModelTokenizer:
     async def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of `text`, with the tokens that begin or end a text when `special`."""
         return await self._run(lambda: self._encode(text, special))
+
+    async def pair(self, first: str, second: str) -> "TextPair":
+        """Ids of two texts as one input, in the form that the model was trained on."""
+        return await self._run(lambda: self._pair(first, second))
 
     async def ended(self, text: str) -> list[int]:
         """Ids of a text that is complete: it ends with the end token, once."""
@@ -122,6 +133,10 @@ class ModelTokenizer:
         """Ends its thread and its process."""
         await self._renderer.close()
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _pair(self, first: str, second: str) -> "TextPair":
+        found = self.inner(first, second)
+        return TextPair(found["input_ids"], found.get("token_type_ids") or [])
 
     def _encode(self, text: str, special: bool) -> list[int]:
         ids: list[int] = self.inner.encode(text, add_special_tokens=special)

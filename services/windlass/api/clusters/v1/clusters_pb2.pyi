@@ -1048,6 +1048,7 @@ class EngineArguments(google.protobuf.message.Message):
     EAGER_FIELD_NUMBER: builtins.int
     KV_OFFLOAD_BYTES_FIELD_NUMBER: builtins.int
     LOOKUP_TOKENS_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
     context_length: builtins.int
     """Tokens of a prompt and its answer together."""
     max_concurrency: builtins.int
@@ -1071,6 +1072,8 @@ class EngineArguments(google.protobuf.message.Message):
     """Bytes of the machine's memory for what the GPUs have no room for."""
     lookup_tokens: builtins.int
     """Tokens that are guessed at once from what was said before."""
+    task: builtins.str
+    """`generate`, `embed` or `score`."""
     def __init__(
         self,
         *,
@@ -1090,9 +1093,10 @@ class EngineArguments(google.protobuf.message.Message):
         eager: builtins.bool | None = ...,
         kv_offload_bytes: builtins.int | None = ...,
         lookup_tokens: builtins.int | None = ...,
+        task: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_chunked_prefill", b"_chunked_prefill"]) -> typing.Literal["chunked_prefill"] | None: ...
     @typing.overload
@@ -1121,6 +1125,8 @@ class EngineArguments(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_prefix_caching", b"_prefix_caching"]) -> typing.Literal["prefix_caching"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_reasoning_parser", b"_reasoning_parser"]) -> typing.Literal["reasoning_parser"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_task", b"_task"]) -> typing.Literal["task"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_tensor_parallel", b"_tensor_parallel"]) -> typing.Literal["tensor_parallel"] | None: ...
     @typing.overload
@@ -1389,6 +1395,7 @@ class EngineCapabilities(google.protobuf.message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
     EMBEDDINGS_FIELD_NUMBER: builtins.int
     CACHE_SALT_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
     adapters: builtins.bool
     weight_updates: builtins.bool
     """Replace weights in place at version N."""
@@ -1399,6 +1406,8 @@ class EngineCapabilities(google.protobuf.message.Message):
     embeddings: builtins.bool
     cache_salt: builtins.bool
     """It keeps the cached prompts of different `cache_salt`s apart, and serves by `priority`."""
+    task: builtins.str
+    """The one task that it was started for, `embed` or `score`; empty for one that generates."""
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Routes of the gateway's own table that it has beside OpenAI's, such as `/v1/score`."""
@@ -1415,8 +1424,9 @@ class EngineCapabilities(google.protobuf.message.Message):
         context_length: builtins.int = ...,
         embeddings: builtins.bool = ...,
         cache_salt: builtins.bool = ...,
+        task: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "task", b"task", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
 
 Global___EngineCapabilities: typing_extensions.TypeAlias = EngineCapabilities
 

@@ -59,6 +59,8 @@ class _ModelTaskEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """Text."""
     MODEL_TASK_SCORING: _ModelTask.ValueType  # 2
     """A number, how good an answer is (a reward model)."""
+    MODEL_TASK_EMBEDDING: _ModelTask.ValueType  # 3
+    """A vector of a text."""
 
 class ModelTask(_ModelTask, metaclass=_ModelTaskEnumTypeWrapper):
     """What a model's answers are."""
@@ -68,6 +70,8 @@ MODEL_TASK_GENERATION: ModelTask.ValueType  # 1
 """Text."""
 MODEL_TASK_SCORING: ModelTask.ValueType  # 2
 """A number, how good an answer is (a reward model)."""
+MODEL_TASK_EMBEDDING: ModelTask.ValueType  # 3
+"""A vector of a text."""
 Global___ModelTask: typing_extensions.TypeAlias = ModelTask
 
 class _FetchState:
