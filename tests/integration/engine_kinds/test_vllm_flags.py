@@ -16,23 +16,12 @@ from windlass.modelfiles.formats import known_formats
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
 
-_PARSE = """
+# One program, since to import vLLM takes its time.
+_PROGRAM = """
 import json, sys
 from vllm import __version__
-from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-parser = make_arg_parser(FlexibleArgumentParser())
-for words in json.load(sys.stdin):
-    found = parser.parse_args(words)
-    validate_parsed_serve_args(found)
-    told = {"version": __version__} | vars(found)
-    told["structured_outputs_config"] = found.structured_outputs_config.backend
-    print(json.dumps(told, default=str))
-"""
-_FACTS = """
-import json, sys
 from vllm.config.lora import LoRAConfig
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
@@ -45,14 +34,22 @@ def refusal(config):
         return str(error)
     return ""
 
+def parsed(words):
+    found = parser.parse_args(words)
+    validate_parsed_serve_args(found)
+    backend = found.structured_outputs_config.backend
+    return {"version": __version__} | vars(found) | {"structured_outputs_config": backend}
+
+commands, configs = json.load(sys.stdin)
 parser = make_arg_parser(FlexibleArgumentParser())
-facts = {
+told = {
     "tools": ToolParserManager.list_registered(),
     "reasoning": ReasoningParserManager.list_registered(),
     "flags": sorted({word for action in parser._actions for word in action.option_strings}),
-    "refusals": [refusal(config) for config in json.load(sys.stdin)],
+    "refusals": [refusal(config) for config in configs],
+    "parsed": [parsed(words) for words in commands],
 }
-print(json.dumps(facts))
+print(json.dumps(told, default=str))
 """
 _PLAIN = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
 # What vLLM does not look at here, it finds as weights that it does not know.
@@ -75,29 +72,8 @@ ALL = EngineArguments(
     tool_parser="hermes",
     reasoning_parser="qwen3",
     eager=True,
+    task="generate",
 )
-
-
-def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
-    """What vLLM understands of the commands that start it."""
-    engine = VllmEngine(vllm_python())
-    lines = said(_PARSE, [engine.command(spec)[3:] for spec in specs])
-    return [json.loads(line) for line in lines[-len(specs) :]]
-
-
-def said(program: str, asked: Any) -> list[str]:
-    """The lines that a program prints with vLLM's Python."""
-    done = subprocess.run(
-        [str(vllm_python()), "-c", program],
-        input=json.dumps(asked),
-        env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
 
 
 def spec(**fields: Any) -> EngineSpec:
@@ -106,10 +82,29 @@ def spec(**fields: Any) -> EngineSpec:
     )
 
 
+SPECS = (
+    spec(arguments=ALL, gpus=4, max_adapters=3),
+    spec(gpus=4),
+    spec(),
+    spec(arguments=EngineArguments(task="embed", lookup_tokens=3, tool_parser="hermes")),
+)
+
+
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
-    """What vLLM says of itself, asked once: to import it takes its time."""
-    found: dict[str, Any] = json.loads(said(_FACTS, ADAPTERS)[-1])
+    """What vLLM says of itself, and how it understands the commands that start it."""
+    engine = VllmEngine(vllm_python())
+    done = subprocess.run(
+        [str(engine.python), "-c", _PROGRAM],
+        input=json.dumps([[engine.command(one)[3:] for one in SPECS], ADAPTERS]),
+        env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -146,11 +141,9 @@ def test_no_format_is_no_flag() -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(900)
-def test_every_argument_means_there_what_it_means_here() -> None:
+def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) -> None:
     assert not [name for name, value in ALL if value is None], "an argument that is not tested"
-    found, all_gpus, no_gpu = parsed(
-        spec(arguments=ALL, gpus=4, max_adapters=3), spec(gpus=4), spec()
-    )
+    found, all_gpus, no_gpu, embeds = facts["parsed"]
     assert found["version"].startswith(VERSION)
     assert {
         "model": "/models/m",
@@ -191,3 +184,7 @@ def test_every_argument_means_there_what_it_means_here() -> None:
     assert all_gpus["kv_cache_memory_bytes"] is None
     # Without a GPU it would take nine tenths of the machine.
     assert (no_gpu["tensor_parallel_size"], no_gpu["kv_cache_memory_bytes"]) == (1, 2**30)
+    assert (found["runner"], embeds["runner"]) == ("auto", "pooling")
+    assert not embeds["enable_lora"]
+    assert (embeds["spec_tokens"], embeds["tool_call_parser"]) == (None, None)
+    assert "MEAN" in embeds["pooler_config"]
