@@ -117,8 +117,9 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[int, float]]:
 
 
 def pytest_unconfigure() -> None:
-    """Ends the process whose forks are servers and commands."""
+    """Ends the processes whose forks are servers, commands, trainers and engines."""
     warm.FORKS.stop()
+    warm.LIBRARIES.stop()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,16 +1,14 @@
 """Fixtures of the integration tests."""
 
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.integration.runner.cases import Case
 from tests.support.agents.runner_agent import RunnerAgent
 from tests.support.environments import made_once
-from tests.support.processes.forked import TORCHRUN, ForkServer
-
-from windlass.backends.trl.config import ENTRY_MODULE
+from tests.support.processes import warm
+from tests.support.processes.forked import ForkServer
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +18,9 @@ def tiny_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def trl_forks() -> Iterator[ForkServer]:
+def trl_forks() -> ForkServer:
     """Where TRL's trainers are forked, with what a spare imports."""
-    scripts = ("sft", "dpo", "kto", "reward", "distillation", "grpo", "rloo")
-    modules = [f"trl.scripts.{name}" for name in scripts]
-    server = ForkServer(Path(sys.executable), [ENTRY_MODULE, TORCHRUN, *modules])
-    yield server
-    server.stop()
+    return warm.LIBRARIES
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The built-in engine, seen from the agent: no torch is imported here."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +34,7 @@ LOAD_NAMES = LoadNames(
 class BuiltinEngine:
     """Windlass's torch + transformers + PEFT server, for a machine without a faster one."""
 
-    python: Path = Path(sys.executable)
+    python: Path = field(default_factory=lambda: Path(sys.executable))
     name: str = "builtin"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 2 * 2**30

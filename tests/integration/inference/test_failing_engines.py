@@ -189,6 +189,7 @@ async def test_a_wait_outlasts_a_restart_of_the_service_that_starts_engines(
         async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             lines = answer.aiter_lines()
             assert await anext(lines) == ": the model is loading"
+            await until(lambda: front.board.wanted)
             front.board.away = True
             await until(lambda: len(front.board.wanted) >= 2)
             front.board.pin("cold", engine.address)

@@ -15,12 +15,13 @@ import httpx
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
+from tests.support.processes import warm
 from tests.support.waiting import wait_until
 
 from windlass.engine_arguments import EngineArguments
+from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineSpec
-from windlass_agent.engines.registry import engines
 
 # It loads torch, beside whatever else this machine does.
 START_SECONDS = 240.0
@@ -82,10 +83,14 @@ def running_engine(
     max_concurrency: int = 8,
     flags: tuple[str, ...] = (),
     log: Path | None = None,
+    cold: bool = False,
 ) -> Iterator[RunningEngine]:
-    """Starts an engine, waits until it is ready, and ends it; `log` takes its stderr."""
+    """Starts an engine, waits until it is ready, and ends it; `log` takes its stderr.
+
+    A `cold` one imports its libraries.
+    """
     address = endpoint or f"http://127.0.0.1:{free_port()}"
-    engine = engines()["builtin"]
+    engine = BuiltinEngine() if cold else BuiltinEngine(warm.LIBRARIES.python)
     spec = EngineSpec(
         model_dir=model,
         served_name=name,

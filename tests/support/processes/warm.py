@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from tests.support.processes.forked import ForkServer
+from tests.support.processes.forked import TORCHRUN, ForkServer
 from tests.support.processes.forked.own import Fork, run
+
+from windlass.backends.trl.config import ENTRY_MODULE
 
 # The script that an installation has on its path.
 PROGRAM = [str(Path(sys.executable).parent / "windlass")]
@@ -29,9 +31,19 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GRPC_", "SSL_CERT_
 _PATH, _CUSTOM = "PYTHONPATH", "sitecustomize.py"
 _READ_AT_IMPORT = ("windlass.core.killpoints",)
 
+_SCRIPTS = ("sft", "dpo", "kto", "reward", "distillation", "grpo", "rloo")
+_ENGINE = "windlass_agent.engines.builtin"
+
+# Trainers and engines, also of agents: what these take for their interpreter is this server's
+# Python, which starts the programs below as forks, within walls too.
+LIBRARIES = ForkServer(
+    Path(sys.executable),
+    [ENTRY_MODULE, TORCHRUN, _ENGINE, *(f"trl.scripts.{name}" for name in _SCRIPTS)],
+    [f"{_ENGINE}.api.routes", f"{_ENGINE}.generation.loading"],
+)
 # A test may change the variables before the warm process starts.
 _ENVIRONMENT = dict(os.environ)
-FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, _ENVIRONMENT)
+FORKS = ForkServer(Path(sys.executable), (), _IMPORTED, _ENVIRONMENT, known_as=LIBRARIES)
 
 
 class Process(Protocol):
@@ -64,8 +76,12 @@ def start(
     log: IO[bytes],
     session: bool = False,
     cold: bool = False,
+    libraries: bool = True,
 ) -> Process:
-    """Starts a package or a script, perhaps in a session of its own, with its output in a log."""
+    """Starts a package or a script, perhaps in a session of its own, with its output in a log.
+
+    Without `libraries` the trainers and engines that it starts import theirs.
+    """
     is_script = program.endswith(".py")
     if cold or not _fits(environment):
         return subprocess.Popen(
@@ -89,6 +105,7 @@ def start(
             environment=environment,
             folder=Path.cwd(),
             session=session,
+            python=LIBRARIES.python if libraries else None,
         )
 
 

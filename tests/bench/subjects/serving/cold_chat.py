@@ -48,7 +48,7 @@ async def _through(plant: Plant, folder: Path, name: str) -> float:
 
 async def _alone(folder: Path) -> float:
     began = time.perf_counter()
-    with running_engine(folder) as engine:
+    with running_engine(folder, cold=True) as engine:
         async with engine.client() as openai:
             return await _first_token(openai, engine.name, began)
 

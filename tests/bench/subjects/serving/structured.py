@@ -40,7 +40,7 @@ async def measure(options: Options) -> list[Figure]:
     """Medians of rounds that take turns."""
     rounds, tokens = (1, 40) if options.quick else (5, 150)
     free, held = [], []
-    with TemporaryDirectory() as folder, running_engine(_model(Path(folder))) as engine:
+    with TemporaryDirectory() as folder, running_engine(_model(Path(folder)), cold=True) as engine:
         async with engine.client() as client:
             await _rate(client, 8, response_format=HELD)
             for _ in range(rounds):

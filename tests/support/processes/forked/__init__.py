@@ -1,18 +1,21 @@
-"""Trainers without four seconds of imports: forks of one process that has the libraries.
+"""Trainers and engines without seconds of imports: forks of a process that has the libraries.
 
-Nothing of the product knows: the runner is given a Python that is a few lines of shell. It starts
-what it is told, but for a trainer's entry and torchrun, in whose place it puts a stand-in. The fork
-runs the same code on the same arguments, as a spare does. What a test of processes looks at is
-another: session, resource limits and control group are those of the fork server.
+Nothing of the product knows: agents and runners are given a Python that is a few lines of shell. It
+starts what it is told, but for the programs that it has imported, in whose place it puts a
+stand-in. The fork runs the same code on the same arguments, as a spare does, within the walls of
+its stand-in. What a test of processes looks at is another: the session is that of the fork server,
+and the filter of system calls is missing.
 """
 
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,16 +25,20 @@ _HERE = Path(__file__).parent
 # What starts the processes of one training; each is an entry again.
 TORCHRUN = "torch.distributed.run"
 _END_SECONDS = 20
+_OLD_SECONDS = 86400
 
 _SCRIPT = """#!/bin/sh
 exec {python} -IS {stand_in} {socket} {python} {script} "$@"
 """
-_PYTHON = """#!/bin/sh
+# Whatever else it starts takes it for its interpreter too.
+_PYTHON = """#!/bin/bash
 case "$*" in
 {patterns}) exec {python} -IS {stand_in} {socket} "$0" "$@" ;;
 esac
-exec {python} "$@"
+exec -a "$0" {python} "$@"
 """
+# Of an address of a socket.
+_MOST_BYTES = 107
 
 
 def trainers_environment() -> dict[str, str]:
@@ -44,7 +51,8 @@ class ForkServer:
     """A fork server of one interpreter, started with its first use.
 
     `programs` are the modules that run in forks; `imported` are those that they import later.
-    `environment` is that of the imports, by default a trainer's.
+    `environment` is that of the imports, by default a trainer's. `known_as` is the server whose
+    Python the interpreter takes for itself, and so starts.
     """
 
     def __init__(
@@ -53,21 +61,24 @@ class ForkServer:
         programs: Sequence[str],
         imported: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        *,
+        known_as: "ForkServer | None" = None,
     ) -> None:
         self._interpreter = python
         self._programs = programs
         self._imported = imported
         self._environment = environment
+        self._known_as = known_as
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def python(self) -> Path:
-        """Returns the Python whose trainers are forks."""
+        """Returns the Python whose trainers are forks, also within walls."""
         if sys.platform != "linux":
             return self._interpreter
         self._started()
-        return self._folder / "python"
+        return self._python
 
     @property
     def address(self) -> Path:
@@ -87,7 +98,7 @@ class ForkServer:
         with self._lock:
             if not program.exists():
                 program.parent.mkdir(exist_ok=True)
-                self._write(program, _SCRIPT, self._folder / "server", script=str(script))
+                self._write(program, _SCRIPT, script=str(script))
         return program
 
     def stop(self) -> None:
@@ -98,6 +109,7 @@ class ForkServer:
             self._process.communicate(timeout=_END_SECONDS)
         finally:
             self._process.kill()
+        self._python.unlink(missing_ok=True)
         self._temporary.cleanup()
 
     def _started(self) -> None:
@@ -106,22 +118,29 @@ class ForkServer:
                 self._start()
 
     def _start(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="windlass-forks-")
+        self._temporary = tempfile.TemporaryDirectory(prefix="windlass-forks-", dir=self._place())
         self._folder = Path(self._temporary.name)
-        # Short, as the address of a socket has to be.
-        address = self._folder / "server"
-        self._write_python(address)
+        # Others ask too, each workload by a user of its own.
+        self._folder.chmod(0o755)
+        shutil.copy(_HERE / "stand_in.py", self._folder)
+        # Beside the interpreter, whose libraries it would not find elsewhere.
+        self._python = self._interpreter.with_name(f"python-{self._folder.name}")
+        self._write_python()
         empty = self._folder / "empty"
         empty.mkdir()
+        address = self._folder / "server"
         with socket.socket(socket.AF_UNIX) as listener, (self._folder / "log").open("wb") as log:
             listener.bind(str(address))
+            address.chmod(0o666)
             # Whoever comes before the imports are done waits.
             listener.listen(64)
+            known_as = self._known_as.python if self._known_as else self._interpreter
             self._process = subprocess.Popen(
                 [
-                    *(self._interpreter, "-P", _HERE / "server.py", str(listener.fileno())),
+                    *(known_as, "-P", _HERE / "server.py", str(listener.fileno())),
                     *(*self._programs, *self._imported),
                 ],
+                executable=self._interpreter,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -132,20 +151,28 @@ class ForkServer:
                 env=self._environment or trainers_environment(),
             )
 
-    def _write_python(self, address: Path) -> None:
-        flags = ("-m", "-u -m")
-        patterns = (f'"{flag} {name} "*' for flag in flags for name in self._programs)
-        self._write(self._folder / "python", _PYTHON, address, patterns=" | ".join(patterns))
+    def _place(self) -> Path | None:
+        """Where walls show an interpreter's programs; None where an address there is too long."""
+        place = self._interpreter.parent
+        for left in place.glob("*windlass-forks-*"):
+            # Of a run that was killed a day ago or longer.
+            if left.stat().st_mtime < time.time() - _OLD_SECONDS:
+                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        longest = place / "windlass-forks-12345678" / "server"
+        return place if len(os.fsencode(longest)) <= _MOST_BYTES else None
 
-    def _write(
-        self, program: Path, form: str, address: Path, *, patterns: str = "", script: str = ""
-    ) -> None:
+    def _write_python(self) -> None:
+        flags = ("-m", "-u -m", "-P -m")
+        patterns = (f'"{flag} {name} "*' for flag in flags for name in self._programs)
+        self._write(self._python, _PYTHON, patterns=" | ".join(patterns) or "/")
+
+    def _write(self, program: Path, form: str, *, patterns: str = "", script: str = "") -> None:
         program.write_text(
             form.format(
                 patterns=patterns,
                 python=shlex.quote(str(self._interpreter)),
-                stand_in=shlex.quote(str(_HERE / "stand_in.py")),
-                socket=shlex.quote(str(address)),
+                stand_in=shlex.quote(str(self._folder / "stand_in.py")),
+                socket=shlex.quote(str(self._folder / "server")),
                 script=shlex.quote(script),
             )
         )

@@ -25,7 +25,8 @@ _PIECE = 65536
 class Fork:
     """A child of a fork server, which reaps it: its pid, and how it ended.
 
-    `program` is a request's: the module or the script that runs, with its arguments.
+    `program` is a request's: the module or the script that runs, with its arguments. `python` is
+    what it takes for its interpreter, by default that of the tests.
     """
 
     def __init__(
@@ -37,13 +38,14 @@ class Fork:
         environment: Mapping[str, str],
         folder: Path,
         session: bool = False,
+        python: Path | None = None,
     ) -> None:
         umask = os.umask(0)
         os.umask(umask)
         request = {
             **program,
             "stands_in": False,
-            "executable": sys.executable,
+            "executable": str(python or sys.executable),
             "environment": dict(environment),
             "folder": str(folder),
             "umask": umask,

@@ -24,12 +24,17 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _STREAMS = 3
 _LENGTH = struct.Struct("!I")
 _STATUS = struct.Struct("!i")
+_CREDENTIALS = struct.Struct("3i")
+# It lies beside this file, which is run by its path.
+_WALLS = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("walls.py"))))
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,13 @@ def _run_script(script: str) -> NoReturn:
     os._exit((code or 0) & 0xFF)
 
 
+def _peer(connection: socket.socket) -> int:
+    """The process that asks."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process: int = _CREDENTIALS.unpack(credentials)[0]
+    return process
+
+
 class _Server:
     """Children by the connection of their stand-in."""
 
@@ -133,9 +145,12 @@ class _Server:
             # It was killed before it had asked.
             connection.close()
             return None
+        peer = _peer(connection)
         pid = os.fork()
         if pid == 0:
             self._leave(connection, request)
+            if request.stands_in:
+                _WALLS.join(peer, request.document["limits"])
             return request
         for stream in request.streams:
             os.close(stream)

@@ -10,6 +10,7 @@ Instead of a module there may be a script's path, as an interpreter takes either
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -38,6 +39,11 @@ def main() -> None:
         "environment": dict(os.environ),
         "folder": os.getcwd(),  # noqa: PTH109 - pathlib alone takes as long to import as the rest
         "umask": umask,
+        "limits": {
+            number: resource.getrlimit(number)
+            for name, number in vars(resource).items()
+            if name.startswith("RLIMIT_")
+        },
     }
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
