@@ -33,8 +33,8 @@ _ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Tanh": "tanh",
 }
-# Architectures without a head, whose hidden states are all that they give.
-_HEADLESS = re.compile(r"[A-Za-z0-9_]+Model")
+# Architectures without a head, whose hidden states are all that they give: not `GPT2LMHeadModel`.
+_HEADLESS = re.compile(r"(?!\w*Head)[A-Za-z0-9_]+Model")
 
 # Returns a file of the model by its path.
 Read = Callable[[str], bytes]

@@ -57,7 +57,14 @@ def test_layers_and_length_one_come_after_it() -> None:
 
 @pytest.mark.parametrize(
     ("architectures", "found"),
-    [(["BertModel"], PLAIN), (["LlamaForCausalLM"], None), ([], None), (None, None)],
+    [
+        (["BertModel"], PLAIN),
+        (["LlamaForCausalLM"], None),
+        (["GPT2LMHeadModel"], None),
+        (["GPT2DoubleHeadsModel"], None),
+        ([], None),
+        (None, None),
+    ],
 )
 def test_without_a_word_the_architecture_says(architectures: Any, found: Pooling | None) -> None:
     assert pooling_of({"architectures": architectures}, (), lambda _: b"") == found
