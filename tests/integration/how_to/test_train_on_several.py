@@ -20,7 +20,7 @@ PAGE = "how-to/train-on-several-gpus.md"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
-    single = make_single(tmp_path_factory.mktemp("several") / "data", NO_SPARE)
+    single = make_single(tmp_path_factory.mktemp("several") / "data", NO_SPARE, cold=True)
     # The trainers are looked for below the one process.
     with running(single, divisible=False) as made:
         with Client(made.url, made.owner_key) as client:

@@ -76,11 +76,10 @@ def start(
     log: IO[bytes],
     session: bool = False,
     cold: bool = False,
-    libraries: bool = True,
 ) -> Process:
     """Starts a package or a script, perhaps in a session of its own, with its output in a log.
 
-    Without `libraries` the trainers and engines that it starts import theirs.
+    Only those of a `cold` one are its children when it starts trainers and engines.
     """
     is_script = program.endswith(".py")
     if cold or not _fits(environment):
@@ -105,7 +104,7 @@ def start(
             environment=environment,
             folder=Path.cwd(),
             session=session,
-            python=LIBRARIES.python if libraries else None,
+            python=LIBRARIES.python,
         )
 
 
