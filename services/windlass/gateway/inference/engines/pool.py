@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import os
 import ssl
 import stat
@@ -16,6 +17,10 @@ from windlass.tunnel.byte_stream import ConnectStub
 CONNECT_SECONDS = 2.0
 # Engines close what rests for long; we do it before they do.
 IDLE_SECONDS = 30.0
+# More than any distance.
+FARTHEST = 32
+# How much a connection counts that took longer than those before: it may have waited here.
+_SLOWER = 1 / 8
 
 
 class EngineConnectionPool:
@@ -30,6 +35,10 @@ class EngineConnectionPool:
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
+        # How long a connection takes, as a power of two: 0 for less than a millisecond. At least 1
+        # through a tunnel, where each byte costs more. Steps, so that equal ways are equally far.
+        self.distance = self._least = 1 if self._address.scheme == "tunnel" else 0
+        self._connect_seconds = math.inf
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
 
@@ -85,6 +94,17 @@ class EngineConnectionPool:
         return self._loop.time() - connection.idle_since > IDLE_SECONDS
 
     async def _connect(self) -> EngineConnection:
+        began = self._loop.time()
+        connection = await self._open()
+        self._measure(self._loop.time() - began)
+        return connection
+
+    def _measure(self, seconds: float) -> None:
+        known = self._connect_seconds
+        self._connect_seconds = seconds if seconds < known else known + _SLOWER * (seconds - known)
+        self.distance = max(self._least, int(1000 * self._connect_seconds).bit_length())
+
+    async def _open(self) -> EngineConnection:
         where, loop = self._address, self._loop
         if where.scheme == "tunnel":
             if self._tunnels is None:
