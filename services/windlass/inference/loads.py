@@ -1,11 +1,11 @@
 """Table of the requests that gateways have open, by version of the engines that answer."""
 
-from collections.abc import Mapping
-
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db import Database, metadata
+from windlass.inference.domain import GatewayLine
 
 # One clock for all replicas, in Unix seconds.
 CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
@@ -18,6 +18,9 @@ loads = sa.Table(
     sa.Column("reporter", sa.Text, primary_key=True),
     sa.Column("engine_version_id", sa.Text, primary_key=True),
     sa.Column("open_requests", sa.Integer, nullable=False),
+    # Of these, those that wait for busy engines, and how long the first of them has waited.
+    sa.Column("in_line", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("line_ms", sa.Integer, nullable=False, server_default="0"),
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
 
@@ -34,14 +37,21 @@ class LoadStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def report(self, reporter: str, open_requests: Mapping[str, int]) -> None:
-        """Stores how many requests a gateway has open of what load scales, for ten seconds."""
+    async def report(self, said: pb.ReportLoadRequest) -> None:
+        """Stores what a gateway has open of what load scales, for ten seconds."""
         async with self._database.begin() as connection:
             scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
-            await connection.execute(loads.delete().where(loads.c.reporter == reporter))
+            await connection.execute(loads.delete().where(loads.c.reporter == said.reporter))
             rows = [
-                {"reporter": reporter, "engine_version_id": version, "open_requests": number}
-                for version, number in open_requests.items()
+                {
+                    "reporter": said.reporter,
+                    "engine_version_id": version,
+                    "open_requests": number,
+                    # Of a gateway of before, nothing.
+                    "in_line": said.lines[version].requests if version in said.lines else 0,
+                    "line_ms": said.lines[version].milliseconds if version in said.lines else 0,
+                }
+                for version, number in said.open_requests.items()
                 if version in scaled
             ]
             if rows:
@@ -53,11 +63,20 @@ async def sweep(connection: AsyncConnection) -> None:
     await connection.execute(loads.delete().where(loads.c.at < CLOCK - 6 * CURRENT_SECONDS))
 
 
-async def current(connection: AsyncConnection) -> dict[str, int]:
-    """The open requests of all gateways, by version."""
+async def current(connection: AsyncConnection) -> tuple[dict[str, int], dict[str, GatewayLine]]:
+    """The open requests of all gateways, and those in line, by version."""
     query = (
-        sa.select(loads.c.engine_version_id, sa.func.sum(loads.c.open_requests).label("number"))
+        sa.select(
+            loads.c.engine_version_id.label("version"),
+            sa.func.sum(loads.c.open_requests).label("number"),
+            sa.func.sum(loads.c.in_line).label("in_line"),
+            sa.func.max(loads.c.line_ms).label("line_ms"),
+        )
         .where(loads.c.at >= CLOCK - CURRENT_SECONDS)
         .group_by(loads.c.engine_version_id)
     )
-    return {row.engine_version_id: int(row.number) for row in await connection.execute(query)}
+    rows = list(await connection.execute(query))
+    return (
+        {row.version: int(row.number) for row in rows},
+        {row.version: GatewayLine(int(row.in_line), row.line_ms / 1000) for row in rows},
+    )

@@ -90,6 +90,8 @@ servings = sa.Table(
     sa.Column("idle_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("clusters", JSONB, nullable=False, server_default="{}"),
     sa.Column("target_cache", sa.Integer, nullable=False, server_default=str(TARGET_CACHE)),
+    sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("target_wait", sa.Integer, nullable=False, server_default="0"),
 )
 # One row: who plans now.
 schedulers = sa.Table(
@@ -177,7 +179,7 @@ class InferenceStore:
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             scales = any(one.scales for one in serving_rows)
-            open_requests = await loads.current(connection) if scales else {}
+            open_requests, lines = await loads.current(connection) if scales else ({}, {})
             stacks = await all_stacks(connection)
         return Rows(
             now=now,
@@ -186,6 +188,7 @@ class InferenceStore:
             servings=serving_rows,
             quotas=quotas,
             loads=open_requests,
+            lines=lines,
             stacks=stacks,
         )
 

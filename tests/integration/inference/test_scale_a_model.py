@@ -37,7 +37,8 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
     shown = pages.run(pages.script(PAGE, until="By the clock"), environment, tmp_path)
     assert "0/0 of 3" in shown
     assert "4 requests, cache 90%" in shown
-    assert state(server)["target_cache"] == 80
+    now = state(server)
+    assert (now["target_cache"], now["target_gpu"], now["target_wait"]) == (80, 70, 5)
     assert not engines(server)
     client = server.openai(max_retries=0)
     enough = Event()
@@ -81,7 +82,8 @@ def test_a_schedule_is_set_and_taken_back(server: Windlass, tmp_path: Path) -> N
     assert state(server)["schedule"] == [window]
     assert state(server)["max_replicas"] == 3, "what is not named stays"
     # Other settings keep the windows, and an empty text takes them back.
-    pages.run("windlass models activate my-base --target-cache 0", environment, tmp_path)
+    no_more = "--target-cache 0 --target-gpu 0 --target-wait 0"
+    pages.run(f"windlass models activate my-base {no_more}", environment, tmp_path)
     pages.run("windlass models activate my-base --target 5", environment, tmp_path)
     assert state(server)["schedule"] == [window]
     assert state(server)["target_cache"] == 0

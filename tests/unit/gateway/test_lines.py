@@ -179,6 +179,21 @@ async def test_what_runs_in_the_background_comes_last_and_yet_comes() -> None:
     assert await world.turns(held, 3) == ["p", "p", "grader"]
 
 
+async def test_what_waits_is_told_by_version_without_what_lets_others_go_first() -> None:
+    world = Waiting(endpoint("e"))
+    held = world.take("a")
+    assert world.engines.lines() == {}
+    await world.ask("a", background=True)
+    assert world.engines.lines() == {}
+    await world.ask("b")
+    await world.ask("c")
+    (line,) = world.engines.lines().values()
+    assert line.requests == 2
+    assert 0 <= line.seconds < FOREVER
+    assert await world.turns(held, 2) == ["b", "c"]
+    assert world.engines.lines() == {}
+
+
 async def test_what_has_waited_long_in_the_background_is_like_the_others() -> None:
     line, now = Line("mv"), 1000.0
     old = Waiter(line, tenant("grader"), "kind", background=True, since=now - AGED_SECONDS - 1)

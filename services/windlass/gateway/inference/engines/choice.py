@@ -15,7 +15,7 @@ from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
-from windlass.gateway.inference.engines.places import Asker, Places
+from windlass.gateway.inference.engines.places import Asker, Places, WaitingLine
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -213,6 +213,10 @@ class Engines:
     def waiting(self) -> int:
         """The requests that wait for a place."""
         return self._places.waiting
+
+    def lines(self) -> dict[str, WaitingLine]:
+        """The requests that wait for busy engines, by the version of these."""
+        return self._places.lines()
 
     def _move(self, place: EnginePlace, endpoints: Sequence[EngineEndpoint]) -> None:
         """Moves a place to one of some engines, however busy."""

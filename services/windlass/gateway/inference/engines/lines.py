@@ -145,6 +145,11 @@ class Line:
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
+    def held_up(self) -> tuple[int, float]:
+        """Returns how many wait that let nobody go first, and since when the first of them has."""
+        queues = [queue for (_, background), queue in self._waiting.items() if not background]
+        return sum(map(len, queues)), min((queue[0].since for queue in queues), default=0.0)
+
     def last_of(self, tenant: Tenant) -> Waiter | None:
         """The request of a tenant that came last, of those in the background if it has any."""
         queue = self._waiting.get((tenant, True)) or self._waiting.get((tenant, False))

@@ -32,6 +32,13 @@ class Asker(NamedTuple):
     background: bool = False
 
 
+class WaitingLine(NamedTuple):
+    """A number of requests that wait, and how long the first of them has, in seconds."""
+
+    requests: int
+    seconds: float
+
+
 class Places:
     """Gives places at engines, and takes them back.
 
@@ -123,6 +130,15 @@ class Places:
     def waiting(self) -> int:
         """The requests that wait."""
         return self._waiting.total
+
+    def lines(self) -> dict[str, WaitingLine]:
+        """The lines in which requests wait that let nobody go first, by version."""
+        now, found = _now(), {}
+        for version_id, line in self._lines.items():
+            number, since = line.held_up()
+            if number:
+                found[version_id] = WaitingLine(number, now - since)
+        return found
 
     def _join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
         self._make_room(asker)
