@@ -58,6 +58,7 @@ async def build(app: App) -> None:
     engines = Engines(
         tunnels,
         weights=settings.limits.weights,
+        priorities=settings.limits.priorities,
         hedge_seconds=settings.inference.hedge_seconds,
     )
     load = OpenRequests(routing, engines.lines)

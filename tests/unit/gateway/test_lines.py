@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -28,8 +30,13 @@ def endpoint(name: str, room: int = 1) -> EngineEndpoint:
 class Waiting:
     """Engines of one version, and the requests that wait for a place there."""
 
-    def __init__(self, *endpoints: EngineEndpoint, **weights: int):
-        self.engines = Engines(weights=weights)
+    def __init__(
+        self,
+        *endpoints: EngineEndpoint,
+        priorities: Mapping[str, int] = MappingProxyType({}),
+        **weights: int,
+    ):
+        self.engines = Engines(weights=weights, priorities=priorities)
         self.there: Endpoints = endpoints
         # In the order in which they got a place.
         self.got: list[tuple[str, EnginePlace]] = []

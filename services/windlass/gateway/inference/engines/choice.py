@@ -17,7 +17,7 @@ from windlass.gateway.inference.engines.hedging import Opening, race
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker, Places, WaitingLine
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
-from windlass.gateway.inference.engines.shares import EVEN
+from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import HEDGED
 from windlass.tunnel.byte_stream import ConnectStub
@@ -48,10 +48,12 @@ class Engines:
         tunnels: ConnectStub | None = None,
         *,
         weights: Mapping[str, int] = EVEN,
+        priorities: Mapping[str, int] = EVEN,
         hedge_seconds: float = 0.0,
     ) -> None:
         """`weights` of organizations and projects whose requests wait, 1 for all others.
 
+        `priorities` likewise, 0 for all others: the larger goes first.
         What no engine has begun to answer after `hedge_seconds` is sent to a second one that has
         a free place, and what begins first is the answer; 0: never.
         """
@@ -59,7 +61,8 @@ class Engines:
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
         self._ejections = Ejections(lambda address: self._pool(address).active)
-        self._places = Places(self.choose, self._ejections.able, weights)
+        classes = PriorityClasses(priorities)
+        self._places = Places(self.choose, self._ejections.able, weights, classes)
 
     def place(
         self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0

@@ -9,7 +9,8 @@ from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, Share, Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
 
-# Behind so long a wait, what runs in the background waits for others no more.
+# Behind so long a wait, what runs in the background waits for others no more, nor does what is of
+# a later class.
 AGED_SECONDS = 30.0
 # How much the newest interval between two freed places counts in their mean.
 _NEWEST = 0.2
@@ -37,11 +38,22 @@ class EnginePlace:
 class Waiter:
     """A request that waits in a line until it gets a place, or an error."""
 
-    __slots__ = ("background", "decided", "error", "kind", "line", "place", "since", "tenant")
+    __slots__ = (
+        "background", "decided", "error", "kind", "later", "line", "place", "since", "tenant",
+    )  # fmt: skip
 
     def __init__(
-        self, line: "Line", tenant: Tenant, kind: Hashable, *, background: bool, since: float
+        self,
+        line: "Line",
+        tenant: Tenant,
+        kind: Hashable,
+        *,
+        background: bool,
+        since: float,
+        later: int = 0,
     ):
+        """`later` is the number of classes that come before its own."""
+        self.later = later
         self.line = line
         self.tenant = tenant
         # What is offered to it is offered to all of its kind.
@@ -56,7 +68,14 @@ class Waiter:
 
     def may_wait(self, now: float) -> bool:
         """Returns True if others go before it still."""
-        return self.background and now - self.since < AGED_SECONDS
+        return self.background and not self._is_aged(now)
+
+    def classes_before(self, now: float) -> int:
+        """Returns how many classes of requests go before it still."""
+        return 0 if self._is_aged(now) else self.later
+
+    def _is_aged(self, now: float) -> bool:
+        return now - self.since >= AGED_SECONDS
 
     def give(self, place: EnginePlace) -> None:
         """Ends the wait with a place."""
@@ -81,10 +100,10 @@ class Waiter:
 class Line:
     """The requests for the engines of one version: how many are open, and those that wait.
 
-    The next place goes to the organization with the fewest open requests for its weight, the new
-    one counted, and to its project with the fewest; among its own, and among projects with as many,
-    to the one that has waited longest. What runs in the background comes last, unless it has waited
-    for long. Times are seconds of one clock.
+    The next place goes to the first class, and of that to the organization with the fewest open
+    requests for its weight, the new one counted, and to its project with the fewest; among its own,
+    and among projects with as many, to the one that has waited longest. What runs in the background
+    comes last. What has waited for long is of the first class. Times are seconds of one clock.
     """
 
     def __init__(self, version_id: str, weights: Mapping[str, int] = EVEN) -> None:
@@ -166,8 +185,9 @@ class Line:
         """Seconds until the last of those that wait has a place, as fast as places became free."""
         return len(self) * self._interval
 
-    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, Share, float]:
-        return waiter.may_wait(now), self.open.of(waiter.tenant, more=1), waiter.since
+    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, int, Share, float]:
+        share = self.open.of(waiter.tenant, more=1)
+        return waiter.may_wait(now), waiter.classes_before(now), share, waiter.since
 
 
 def _first_of(queue: deque[Waiter], kinds: Collection[Hashable]) -> Waiter | None:
