@@ -208,6 +208,8 @@ class GatewayLine:
 
     requests: int = 0
     seconds: float = 0.0
+    # Beside them, those that let others go first.
+    background: int = 0
 
 
 @dataclass(frozen=True, slots=True)

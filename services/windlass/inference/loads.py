@@ -18,9 +18,11 @@ loads = sa.Table(
     sa.Column("reporter", sa.Text, primary_key=True),
     sa.Column("engine_version_id", sa.Text, primary_key=True),
     sa.Column("open_requests", sa.Integer, nullable=False),
-    # Of these, those that wait for busy engines, and how long the first of them has waited.
+    # Of these, those that wait for busy engines, how long the first of them has waited, and others
+    # that let them go first.
     sa.Column("in_line", sa.Integer, nullable=False, server_default="0"),
     sa.Column("line_ms", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("in_background", sa.Integer, nullable=False, server_default="0"),
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
 
@@ -42,14 +44,15 @@ class LoadStore:
         async with self._database.begin() as connection:
             scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
             await connection.execute(loads.delete().where(loads.c.reporter == said.reporter))
+            lines = dict(said.lines)
             rows = [
                 {
                     "reporter": said.reporter,
                     "engine_version_id": version,
                     "open_requests": number,
-                    # Of a gateway of before, nothing.
-                    "in_line": said.lines[version].requests if version in said.lines else 0,
-                    "line_ms": said.lines[version].milliseconds if version in said.lines else 0,
+                    "in_line": (line := lines.get(version, pb.GatewayLine())).requests,
+                    "line_ms": line.milliseconds,
+                    "in_background": line.background,
                 }
                 for version, number in said.open_requests.items()
                 if version in scaled
@@ -71,6 +74,7 @@ async def current(connection: AsyncConnection) -> tuple[dict[str, int], dict[str
             sa.func.sum(loads.c.open_requests).label("number"),
             sa.func.sum(loads.c.in_line).label("in_line"),
             sa.func.max(loads.c.line_ms).label("line_ms"),
+            sa.func.sum(loads.c.in_background).label("in_background"),
         )
         .where(loads.c.at >= CLOCK - CURRENT_SECONDS)
         .group_by(loads.c.engine_version_id)
@@ -78,5 +82,8 @@ async def current(connection: AsyncConnection) -> tuple[dict[str, int], dict[str
     rows = list(await connection.execute(query))
     return (
         {row.version: int(row.number) for row in rows},
-        {row.version: GatewayLine(int(row.in_line), row.line_ms / 1000) for row in rows},
+        {
+            row.version: GatewayLine(int(row.in_line), row.line_ms / 1000, int(row.in_background))
+            for row in rows
+        },
     )

@@ -186,18 +186,18 @@ async def test_what_runs_in_the_background_comes_last_and_yet_comes() -> None:
     assert await world.turns(held, 3) == ["p", "p", "grader"]
 
 
-async def test_what_waits_is_told_by_version_without_what_lets_others_go_first() -> None:
+async def test_what_waits_is_told_apart_from_what_lets_others_go_first() -> None:
     world = Waiting(endpoint("e"))
     held = world.take("a")
     assert world.engines.lines() == {}
     await world.ask("a", background=True)
-    assert world.engines.lines() == {}
+    assert world.engines.lines() == {"mv": (0, 0.0, 1)}
     await world.ask("b")
     await world.ask("c")
-    (line,) = world.engines.lines().values()
-    assert line.requests == 2
+    line = world.engines.lines()["mv"]
+    assert (line.requests, line.background) == (2, 1)
     assert 0 <= line.seconds < FOREVER
-    assert await world.turns(held, 2) == ["b", "c"]
+    assert await world.turns(held, 3) == ["b", "c", "a"]
     assert world.engines.lines() == {}
 
 

@@ -40,7 +40,8 @@ class Engines:
         waited = self.now - self.waits_since if self.waits_since else 0.0
         away = [AWAY] * (len(self.made_at) - answering)
         if not self.queues:
-            return ModelLoad(requests, waiting, waited, [EngineUse()] * answering + away)
+            uses = [EngineUse()] * answering + away
+            return ModelLoad(requests, waiting, waited, engines=uses)
         use = EngineUse(wait_seconds=waited, at_once=self.at_once if waiting else None)
         return ModelLoad(requests, engines=[use] * answering + away)
 
@@ -67,16 +68,23 @@ def test_a_wait_that_is_too_long_makes_as_many_engines_as_answer_all(*, queues: 
 
 
 def test_a_wait_within_the_target_makes_none() -> None:
-    load = ModelLoad(40, 30, 1.9, [EngineUse()])
+    load = ModelLoad(40, 30, 1.9, engines=[EngineUse()])
     assert Scaler().decide(0.0, 1, load, WAITS) == 1
-    assert Scaler().decide(0.0, 1, ModelLoad(40, 30, 2.1, [EngineUse()]), WAITS) == 4
+    assert Scaler().decide(0.0, 1, replace(load, line_seconds=2.1), WAITS) == 4
     off = ScaleBounds(least=1, most=20, target=1000)
-    assert Scaler().decide(0.0, 1, ModelLoad(40, 30, 600.0, [EngineUse()]), off) == 1
+    assert Scaler().decide(0.0, 1, replace(load, line_seconds=600.0), off) == 1
+
+
+def test_what_lets_others_go_first_makes_no_engine() -> None:
+    # Eight are answered, four wait, and a hundred let them.
+    load = ModelLoad(112, 4, 9.0, 100, [EngineUse()])
+    assert Scaler().decide(0.0, 1, load, WAITS) == 2
+    assert Scaler().decide(0.0, 1, replace(load, requests=108, in_line=0), WAITS) == 1
 
 
 def test_nothing_is_learned_of_engines_that_do_not_answer() -> None:
-    assert Scaler().decide(0.0, 2, ModelLoad(40, 0, 0.0, [AWAY, AWAY]), WAITS) == 2
-    assert Scaler().decide(0.0, 2, ModelLoad(40, 9, 60.0, [AWAY, AWAY]), WAITS) == 2
+    assert Scaler().decide(0.0, 2, ModelLoad(40, engines=[AWAY, AWAY]), WAITS) == 2
+    assert Scaler().decide(0.0, 2, ModelLoad(40, 9, 60.0, 0, [AWAY, AWAY]), WAITS) == 2
 
 
 def test_engines_that_answer_more_without_a_wait_may_have_more() -> None:

@@ -179,9 +179,11 @@ class OpenRequests:
     def __init__(
         self,
         inference: rpc.InferenceInternalServiceAsyncStub,
-        lines: Callable[[], Mapping[str, tuple[int, float]]] = dict,
+        lines: Callable[[], Mapping[str, tuple[int, float, int]]] = dict,
     ):
-        """`lines` tells how many of them wait for busy engines, and the longest wait in seconds."""
+        """`lines` tells how many of them wait for busy engines, the longest wait in seconds, and
+        how many wait beside these that let others go first.
+        """
         self._lines = lines
         self._inference = inference
         self._reporter = new_id("gw-")
@@ -212,9 +214,10 @@ class OpenRequests:
                     await self._changed.wait()
             self._changed.clear()
             request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
-            for version, (number, seconds) in self._lines().items():
-                line = pb.GatewayLine(requests=number, milliseconds=int(1000 * seconds))
-                request.lines[version].CopyFrom(line)
+            for version, (number, seconds, background) in self._lines().items():
+                line = request.lines[version]
+                line.requests, line.milliseconds = number, int(1000 * seconds)
+                line.background = background
             pause = CHANGE_SECONDS
             try:
                 await self._inference.ReportLoad(request, timeout=CALL_SECONDS)

@@ -170,7 +170,9 @@ class Round:
         uses = [
             EngineUse.said(self.view.load(one)) if self.answers(one) else AWAY for one in engines
         ]
-        load = ModelLoad(rows.loads.get(version, 0), line.requests, line.seconds, uses)
+        load = ModelLoad(
+            rows.loads.get(version, 0), line.requests, line.seconds, line.background, uses
+        )
         return scalers.decide(version, self.now, len(engines), load, bounds)
 
     def used_at(self, version: str) -> float:

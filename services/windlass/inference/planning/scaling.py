@@ -80,7 +80,14 @@ class ModelLoad:
     # Of the requests, those in line for a busy engine, and how long the first of them has waited.
     in_line: int = 0
     line_seconds: float = 0.0
+    # Of the requests, those in line that let others go first.
+    background: int = 0
     engines: Sequence[EngineUse] = ()
+
+    @property
+    def pressing(self) -> int:
+        """The requests that are to be answered without a wait."""
+        return max(0, self.requests - self.background)
 
     @property
     def answering(self) -> int:
@@ -99,7 +106,7 @@ class ModelLoad:
 
         Those in no line are at engines; of these, some may wait there.
         """
-        found = (self.requests - self.in_line) / self.answering
+        found = (self.pressing - self.in_line) / self.answering
         said = [one.at_once for one in self.engines if one.at_once is not None]
         return max(1.0, min(found, sum(said) / len(said)) if said else found)
 
@@ -119,7 +126,7 @@ def recommended(
     further = max(
         _with_room(current, (one.cache for one in load.engines), bounds.target_cache),
         _with_room(current, (one.gpu for one in load.engines), bounds.target_gpu),
-        math.ceil(requests / at_once - _ROUNDING) if bounds.target_wait else 0,
+        math.ceil(load.pressing / at_once - _ROUNDING) if bounds.target_wait else 0,
     )
     # One more than there are requests would have none, whatever agents say.
     wanted = max(wanted, min(further, requests))
@@ -185,7 +192,7 @@ class Scaler:
         if load.wait_seconds > bounds.target_wait:
             self._at_once = load.at_once
         else:
-            self._at_once = max(self._at_once, load.requests / load.answering)
+            self._at_once = max(self._at_once, load.pressing / load.answering)
 
     def _remember(self, now: float, number: int) -> None:
         """Keeps the largest of the recommendations that still count, and those after it."""

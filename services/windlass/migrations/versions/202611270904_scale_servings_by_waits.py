@@ -15,7 +15,7 @@ depends_on = None
 
 _COLUMNS = {
     "inference_servings": ("target_gpu", "target_wait"),
-    "inference_loads": ("in_line", "line_ms"),
+    "inference_loads": ("in_line", "line_ms", "in_background"),
 }
 
 

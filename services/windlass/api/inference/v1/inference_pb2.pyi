@@ -770,7 +770,7 @@ class ReportLoadRequest(google.protobuf.message.Message):
 
     @property
     def lines(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___GatewayLine]:
-        """Likewise; of the open ones, those that wait for busy engines and not for other requests."""
+        """Likewise; of the open ones, those that wait for busy engines."""
 
     def __init__(
         self,
@@ -789,16 +789,20 @@ class GatewayLine(google.protobuf.message.Message):
 
     REQUESTS_FIELD_NUMBER: builtins.int
     MILLISECONDS_FIELD_NUMBER: builtins.int
+    BACKGROUND_FIELD_NUMBER: builtins.int
     requests: builtins.int
     milliseconds: builtins.int
-    """How long the one that came first has waited."""
+    """How long the first of them has waited."""
+    background: builtins.int
+    """Beside them, those that let others go first."""
     def __init__(
         self,
         *,
         requests: builtins.int = ...,
         milliseconds: builtins.int = ...,
+        background: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["milliseconds", b"milliseconds", "requests", b"requests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["background", b"background", "milliseconds", b"milliseconds", "requests", b"requests"]) -> None: ...
 
 Global___GatewayLine: typing_extensions.TypeAlias = GatewayLine
 

@@ -14,8 +14,8 @@ from windlass.gateway.inference.engines.connection import (
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers
-from windlass.gateway.inference.engines.places import Asker, Places, WaitingLine
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers, WaitingLine
+from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
 from windlass.gateway.inference.routes import EngineEndpoint

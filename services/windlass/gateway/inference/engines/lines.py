@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
@@ -97,6 +98,16 @@ class Waiter:
         return place
 
 
+class WaitingLine(NamedTuple):
+    """A number of requests in line, how long the first has waited, and others behind them."""
+
+    requests: int
+    # Of the event loop's clock.
+    seconds: float
+    # Those that let others go first.
+    background: int
+
+
 class Line:
     """The requests for the engines of one version: how many are open, and those that wait.
 
@@ -164,10 +175,12 @@ class Line:
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
-    def held_up(self) -> tuple[int, float]:
-        """Returns how many wait that let nobody go first, and since when the first of them has."""
+    def waiting(self, now: float) -> WaitingLine:
+        """Returns how many wait, and for how long."""
         queues = [queue for (_, background), queue in self._waiting.items() if not background]
-        return sum(map(len, queues)), min((queue[0].since for queue in queues), default=0.0)
+        number = sum(map(len, queues))
+        since = min((queue[0].since for queue in queues), default=now)
+        return WaitingLine(number, now - since, len(self) - number)
 
     def last_of(self, tenant: Tenant) -> Waiter | None:
         """The request of a tenant that came last, of those in the background if it has any."""

@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.errors import NoAnswer
-from windlass.gateway.inference.engines.lines import EnginePlace, Line, Offers, Waiter
+from windlass.gateway.inference.engines.lines import (
+    EnginePlace,
+    Line,
+    Offers,
+    Waiter,
+    WaitingLine,
+)
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import PriorityClasses, Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
@@ -30,13 +36,6 @@ class Asker(NamedTuple):
     tenant: Tenant
     # It is not a person's or a program's that waits for the answer itself, such as a grader's.
     background: bool = False
-
-
-class WaitingLine(NamedTuple):
-    """A number of requests that wait, and how long the first of them has, in seconds."""
-
-    requests: int
-    seconds: float
 
 
 class Places:
@@ -135,13 +134,9 @@ class Places:
         return self._waiting.total
 
     def lines(self) -> dict[str, WaitingLine]:
-        """The lines in which requests wait that let nobody go first, by version."""
-        now, found = _now(), {}
-        for version_id, line in self._lines.items():
-            number, since = line.held_up()
-            if number:
-                found[version_id] = WaitingLine(number, now - since)
-        return found
+        """The lines in which requests wait, by version."""
+        now = _now()
+        return {name: line.waiting(now) for name, line in self._lines.items() if len(line)}
 
     def _join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
         self._make_room(asker)
