@@ -93,7 +93,7 @@ async def test_what_is_no_vector_says_nothing(
 
 def test_samples_that_cannot_be_are_left_out() -> None:
     good = sample("30", namespace=POD[0], pod=POD[1])
-    wrong = [
+    wrong: list[Any] = [
         None, 3, {}, {"metric": {}, "value": []}, sample("NaN", namespace="a", pod="b"),
         sample("+Inf", namespace="a", pod="b"), sample("x", namespace="a", pod="b"),
         sample("5", namespace="a"), sample("5", namespace=3, pod=["b"]), sample(None, pod="b"),

@@ -29,13 +29,8 @@ async def put(platform: Platform, model: str, **fields: Any) -> pb.Serving:
     return made
 
 
-async def report(
-    platform: Platform,
-    reporter: str,
-    lines: dict[str, pb.GatewayLine] | None = None,
-    **loads: int,
-) -> None:
-    request = pb.ReportLoadRequest(reporter=reporter, open_requests=loads, lines=lines)
+async def report(platform: Platform, reporter: str, **loads: int) -> None:
+    request = pb.ReportLoadRequest(reporter=reporter, open_requests=loads)
     await platform.inference_internal.ReportLoad(request)
 
 
@@ -150,15 +145,19 @@ async def test_waits_make_as_many_as_answer_all_at_gateways_and_in_engines(
     first = await east.next_engine("tiny")
     await east.run(first)
     version = model.version_id
-    lines = {version: pb.GatewayLine(requests=6, milliseconds=9000)}
-    await report(platform, "gw-1", lines, **{version: 10})
+    # Six of ten wait for an engine that answers four at once.
+    waits = pb.ReportLoadRequest(
+        reporter="gw-1",
+        open_requests={version: 10},
+        lines={version: pb.GatewayLine(requests=6, milliseconds=9000)},
+    )
+    await platform.inference_internal.ReportLoad(waits)
     await stays(lambda: len(east.engines("tiny")) == 1, LOOKS)
     made = await put(
         platform, "tiny", min_replicas=1, max_replicas=4, target_requests=100, target_wait=5
     )
     assert made.target_wait == 5
-    # Six of ten wait for an engine that answers four at once.
-    await report(platform, "gw-1", lines, **{version: 10})
+    await platform.inference_internal.ReportLoad(waits)
     await until(lambda: len(east.engines("tiny")) == 3)
     # A fourth by what an engine says; one that starts is no reason for more.
     await east.run(first, wait_ms=8000, requests_at_once=2)
