@@ -50,8 +50,8 @@ async def keep_measuring(
 class SteppedMean:
     """Mean of a number over time, in steps that change seldom.
 
-    Each change costs the control plane a row: of a thousand engines, fifty a second at the worst,
-    and none of those that idle or are evenly busy.
+    Each change costs the control plane a row: one number of a thousand engines fifty a second at
+    the worst, and none while they idle or are evenly busy.
     """
 
     def __init__(self, step: int, kept: float, part: float = 0.0):

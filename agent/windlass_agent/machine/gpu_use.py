@@ -63,7 +63,7 @@ async def _nvidia() -> str:
 
 def _amd(device: Device) -> float | None:
     for node in device.nodes or ():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             file = RENDERERS / Path(node).name / "device" / "gpu_busy_percent"
             return _part(file.read_text().strip())
     return None

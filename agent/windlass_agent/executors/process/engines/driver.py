@@ -21,6 +21,7 @@ from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.executors.process.processes import kill_session
 from windlass_agent.folders import private_folder
 from windlass_agent.machine.gpu_use import gpu_uses
+from windlass_agent.retrying import run_forever
 
 log = telemetry.logger("engines")
 PRUNE_SECONDS = 3600.0
@@ -136,7 +137,7 @@ class EngineDriver:
             self._places[workload.id] = _Place(workload, run)
             log.info("engine_adopted", engine=workload.id)
         self._spawn(self._prune())
-        self._spawn(self._house.gpus.run())
+        self._spawn(run_forever("measuring_gpus", self._house.gpus.run))
 
     async def close(self) -> None:
         """Stops the driver's tasks, and the engines if so configured."""
