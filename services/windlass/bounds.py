@@ -36,7 +36,7 @@ MAX_TARGET_REQUESTS = 10_000
 # Percent of an engine's cache, and of its GPUs' time.
 MAX_TARGET_CACHE = MAX_TARGET_GPU = 100
 # Seconds in line.
-MAX_TARGET_WAIT = 600
+MAX_TARGET_WAIT_SECONDS = 600
 # Where nobody has said otherwise.
 TARGET_REQUESTS = 8
 TARGET_CACHE = 90

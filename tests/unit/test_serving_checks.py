@@ -24,8 +24,8 @@ WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 
         ({"target_cache": 101}, "target_cache"),
         ({"target_gpu": -1}, "target_gpu"),
         ({"target_gpu": 101}, "target_gpu"),
-        ({"target_wait": -1}, "target_wait"),
-        ({"target_wait": 601}, "target_wait"),
+        ({"target_wait_seconds": -1}, "target_wait_seconds"),
+        ({"target_wait_seconds": 601}, "target_wait_seconds"),
         ({"idle_seconds": -1}, "idle_seconds"),
         ({"idle_seconds": 59}, "idle_seconds"),
         ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
@@ -44,16 +44,22 @@ def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -
 
 
 def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
-    before = Serving("proj", "m", "org", "mv", "mv", 1, 0.0, "", target_cache=0, target_wait=5)
+    before = Serving(
+        "proj", "m", "org", "mv", "mv", 1, 0.0, "", target_cache=0, target_wait_seconds=5
+    )
     request = pb.PutServingRequest(model="m", target_gpu=70)
     complete(request, before)
-    assert request == pb.PutServingRequest(model="m", target_cache=0, target_gpu=70, target_wait=5)
-    request = pb.PutServingRequest(model="m", target_wait=0)
+    assert request == pb.PutServingRequest(
+        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5
+    )
+    request = pb.PutServingRequest(model="m", target_wait_seconds=0)
     complete(request, before)
-    assert request.target_wait == 0, "that is said"
+    assert request.target_wait_seconds == 0, "that is said"
     request = pb.PutServingRequest(model="m")
     complete(request, None)
-    assert request == pb.PutServingRequest(model="m", target_cache=90, target_gpu=0, target_wait=0)
+    assert request == pb.PutServingRequest(
+        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0
+    )
 
 
 def test_what_can_be_is_taken() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
-from windlass.serving_loads import MAX_AT_ONCE, MAX_WAIT_MS
+from windlass.workload_phases import MAX_AT_ONCE, MAX_WAIT_SECONDS
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineControl, EngineError
 
@@ -111,7 +111,7 @@ class SteppedLoad:
         changes = [
             self._cache.take(now, None if cache is None else 100 * cache),
             self._gpu.take(now, None if gpu is None else 100 * gpu),
-            self._wait_ms.take(now, None if wait is None else min(1000 * wait, MAX_WAIT_MS)),
+            self._wait_ms.take(now, None if wait is None else 1000 * min(wait, MAX_WAIT_SECONDS)),
         ]
         if load is None:
             changes.append(self._at_once.take(now, None))
@@ -122,10 +122,11 @@ class SteppedLoad:
 
     def message(self) -> pb.ServingLoad | None:
         """The load of a status; None where none is known."""
+        wait = self._wait_ms.told
         said = pb.ServingLoad(
             cache_percent=self._cache.told,
             gpu_percent=self._gpu.told,
-            wait_ms=self._wait_ms.told,
+            wait_seconds=None if wait is None else wait / 1000,
             requests_at_once=self._at_once.told,
         )
         return said if said.ListFields() else None

@@ -12,8 +12,8 @@ from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
-from windlass.serving_loads import can_be
 from windlass.serving_schedules import ScheduleWindow, scheduled
+from windlass.workload_phases import is_possible
 
 RUNNING = "running"
 DELETED = "deleted"
@@ -141,7 +141,7 @@ class Serving:
     # Percent of its GPUs' time likewise; 0: all of it.
     target_gpu: int = 0
     # Seconds that requests may wait before there are more engines; 0: however long.
-    target_wait: int = 0
+    target_wait_seconds: int = 0
     # Windows of time with more engines than the least.
     schedule: tuple[ScheduleWindow, ...] = ()
     # Without requests, before what nobody keeps running ends; 0 for the installation's.
@@ -268,7 +268,7 @@ class View:
     def load(self, engine: Engine) -> clusters_pb2.ServingLoad:
         """The load of an engine that runs; an empty one where its agent says none that can be."""
         status = self.status(engine)
-        known = status.phase == clusters_pb2.PHASE_RUNNING and can_be(status.load)
+        known = status.phase == clusters_pb2.PHASE_RUNNING and is_possible(status.load)
         return status.load if known else clusters_pb2.ServingLoad()
 
     def reaches(self, cluster_id: str) -> bool:

@@ -1,11 +1,13 @@
 """Table of the requests that gateways have open, by version of the engines that answer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db import Database, metadata
-from windlass.inference.domain import GatewayLine
 
 # One clock for all replicas, in Unix seconds.
 CLOCK = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
@@ -21,7 +23,7 @@ loads = sa.Table(
     # Of these, those that wait for busy engines, how long the first of them has waited, and others
     # that let them go first.
     sa.Column("in_line", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("line_ms", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("line_seconds", sa.Double, nullable=False, server_default="0"),
     sa.Column("in_background", sa.Integer, nullable=False, server_default="0"),
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
@@ -51,7 +53,7 @@ class LoadStore:
                     "engine_version_id": version,
                     "open_requests": number,
                     "in_line": (line := lines.get(version, pb.GatewayLine())).requests,
-                    "line_ms": line.milliseconds,
+                    "line_seconds": line.seconds,
                     "in_background": line.background,
                 }
                 for version, number in said.open_requests.items()
@@ -66,24 +68,17 @@ async def sweep(connection: AsyncConnection) -> None:
     await connection.execute(loads.delete().where(loads.c.at < CLOCK - 6 * CURRENT_SECONDS))
 
 
-async def current(connection: AsyncConnection) -> tuple[dict[str, int], dict[str, GatewayLine]]:
-    """The open requests of all gateways, and those in line, by version."""
+async def current(connection: AsyncConnection) -> Sequence[sa.Row[Any]]:
+    """Rows with the sums of all gateways by `version`, and the longest wait of their lines."""
     query = (
         sa.select(
             loads.c.engine_version_id.label("version"),
-            sa.func.sum(loads.c.open_requests).label("number"),
-            sa.func.sum(loads.c.in_line).label("in_line"),
-            sa.func.max(loads.c.line_ms).label("line_ms"),
-            sa.func.sum(loads.c.in_background).label("in_background"),
+            sa.cast(sa.func.sum(loads.c.open_requests), sa.Integer).label("open_requests"),
+            sa.cast(sa.func.sum(loads.c.in_line), sa.Integer).label("in_line"),
+            sa.func.max(loads.c.line_seconds).label("line_seconds"),
+            sa.cast(sa.func.sum(loads.c.in_background), sa.Integer).label("in_background"),
         )
         .where(loads.c.at >= CLOCK - CURRENT_SECONDS)
         .group_by(loads.c.engine_version_id)
     )
-    rows = list(await connection.execute(query))
-    return (
-        {row.version: int(row.number) for row in rows},
-        {
-            row.version: GatewayLine(int(row.in_line), row.line_ms / 1000, int(row.in_background))
-            for row in rows
-        },
-    )
+    return (await connection.execute(query)).all()

@@ -185,7 +185,7 @@ def _engine(
         replica=engine.replica,
         cache_percent=load.cache_percent if load.HasField("cache_percent") else None,
         gpu_percent=load.gpu_percent if load.HasField("gpu_percent") else None,
-        wait_ms=load.wait_ms if load.HasField("wait_ms") else None,
+        wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
     )
 
 

@@ -38,7 +38,7 @@ def test_load_takes_it_from_none_to_three_and_back(server: Windlass, tmp_path: P
     assert "0/0 of 3" in shown
     assert "4 requests, cache 90%" in shown
     now = state(server)
-    assert (now["target_cache"], now["target_gpu"], now["target_wait"]) == (80, 70, 5)
+    assert (now["target_cache"], now["target_gpu"], now["target_wait_seconds"]) == (80, 70, 5)
     assert not engines(server)
     client = server.openai(max_retries=0)
     enough = Event()

@@ -26,7 +26,7 @@ def test_a_load_that_cannot_be_is_not_known(
     assert status.load.cache_percent == (said if known else 0)
 
 
-@pytest.mark.parametrize("name", ["gpu_percent", "wait_ms", "requests_at_once"])
+@pytest.mark.parametrize("name", ["gpu_percent", "wait_seconds", "requests_at_once"])
 @pytest.mark.parametrize("wrong", [-1, 2**31 - 1])
 def test_a_load_with_one_number_that_cannot_be_is_not_known(name: str, wrong: int) -> None:
     load = pb.ServingLoad(cache_percent=50)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.serving_loads import can_be
+from windlass.workload_phases import is_possible
 from windlass_agent.engines import metering
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import (
@@ -94,21 +94,21 @@ def test_a_wait_is_how_long_the_last_one_waits_as_fast_as_requests_end() -> None
     assert later.since(page(6, None), 10.0).wait_seconds is None
 
 
-def test_waits_are_told_in_milliseconds_with_what_is_answered_at_once() -> None:
+def test_waits_are_told_in_tenths_of_a_second_with_what_is_answered_at_once() -> None:
     load = SteppedLoad()
     assert load.take(0.0, EngineLoad(running=3, wait_seconds=0.0), None)
-    assert load.message() == pb.ServingLoad(wait_ms=0), "nobody waits, so it may have more"
+    assert load.message() == pb.ServingLoad(wait_seconds=0), "nobody waits, so it may have more"
     for number in range(1, 30):
         load.take(number * 10.0, EngineLoad(running=8, waiting=5, wait_seconds=4.0), None)
     said = load.message()
     assert said is not None
-    assert 3000 <= said.wait_ms <= 4100
+    assert 3.0 <= said.wait_seconds <= 4.1
     assert said.requests_at_once == 8
     for number in range(30, 60):
         load.take(number * 10.0, EngineLoad(running=2, wait_seconds=0.0), None)
     said = load.message()
     assert said is not None
-    assert said.wait_ms <= 100
+    assert said.wait_seconds <= 0.1
     assert said.requests_at_once == 8, "it was seen to, and is remembered"
     # What an engine says stays within what is taken.
     huge = EngineLoad(running=2**53, waiting=2**53, wait_seconds=1e300)
@@ -116,7 +116,7 @@ def test_waits_are_told_in_milliseconds_with_what_is_answered_at_once() -> None:
         load.take(number * 10.0, huge, None)
     said = load.message()
     assert said is not None
-    assert can_be(said)
+    assert is_possible(said)
 
 
 async def test_an_engine_that_says_nothing_any_more_is_not_known(

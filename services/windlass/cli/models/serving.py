@@ -11,7 +11,7 @@ from windlass.bounds import (
     MAX_TARGET_CACHE,
     MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
-    MAX_TARGET_WAIT,
+    MAX_TARGET_WAIT_SECONDS,
     TARGET_REQUESTS,
     EngineName,
 )
@@ -32,7 +32,7 @@ _KEPT = (
     "target_requests",
     "target_cache",
     "target_gpu",
-    "target_wait",
+    "target_wait_seconds",
     "schedule",
     "idle_seconds",
     "clusters",
@@ -94,11 +94,12 @@ def activate(
             "engines; 0: all of it. Default: 0.",
         ),
     ] = None,
-    target_wait: Annotated[
+    target_wait_seconds: Annotated[
         int | None,
         typer.Option(
+            "--target-wait",
             min=0,
-            max=MAX_TARGET_WAIT,
+            max=MAX_TARGET_WAIT_SECONDS,
             help="Seconds that requests may wait for a busy engine before load makes more; 0: "
             "however long. Default: 0.",
         ),
@@ -153,7 +154,7 @@ def activate(
         "target_requests": target,
         "target_cache": target_cache,
         "target_gpu": target_gpu,
-        "target_wait": target_wait,
+        "target_wait_seconds": target_wait_seconds,
         "idle_seconds": idle_seconds,
         "engine": engine,
         "gpus": gpus,
@@ -238,7 +239,7 @@ def _target(item: Item) -> str:
     requests = item.get("target_requests") or TARGET_REQUESTS
     cache = f", cache {item['target_cache']}%" if item.get("target_cache") else ""
     gpu = f", GPU {item['target_gpu']}%" if item.get("target_gpu") else ""
-    wait = f", wait {item['target_wait']} s" if item.get("target_wait") else ""
+    wait = f", wait {item['target_wait_seconds']} s" if item.get("target_wait_seconds") else ""
     return f"{requests} requests{cache}{gpu}{wait}"
 
 

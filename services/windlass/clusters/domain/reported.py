@@ -4,7 +4,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.serving_loads import can_be
+from windlass.workload_phases import is_possible
 
 # The end of a guest's logs is the longest.
 MAX_TEXT = 64 * 1024
@@ -28,7 +28,7 @@ def bound_texts(message: Message) -> None:
 
 def bound_load(status: pb.WorkloadStatus) -> None:
     """Takes back a load that cannot be: one that is not known, rather than one of zero."""
-    if status.phase != pb.PHASE_RUNNING or not can_be(status.load):
+    if status.phase != pb.PHASE_RUNNING or not is_possible(status.load):
         status.ClearField("load")
 
 

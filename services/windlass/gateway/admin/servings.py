@@ -17,7 +17,7 @@ from windlass.bounds import (
     MAX_TARGET_CACHE,
     MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
-    MAX_TARGET_WAIT,
+    MAX_TARGET_WAIT_SECONDS,
     TARGET_CACHE,
     EngineName,
 )
@@ -75,11 +75,11 @@ class PutServing(Body):
             "more engines; 0: all of it.",
         ),
     ] = 0
-    target_wait: Annotated[
+    target_wait_seconds: Annotated[
         int,
         Field(
             ge=0,
-            le=MAX_TARGET_WAIT,
+            le=MAX_TARGET_WAIT_SECONDS,
             description="Seconds that requests may wait for a busy engine before load makes more; "
             "0: however long.",
         ),
@@ -154,7 +154,7 @@ def servings_router(app: App) -> APIRouter:
             target_requests=body.target_requests,
             target_cache=body.target_cache,
             target_gpu=body.target_gpu,
-            target_wait=body.target_wait,
+            target_wait_seconds=body.target_wait_seconds,
             schedule=window_messages(body.schedule),
             idle_seconds=body.idle_seconds,
             clusters=body.clusters,

@@ -216,8 +216,7 @@ class OpenRequests:
             request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
             for version, (number, seconds, background) in self._lines().items():
                 line = request.lines[version]
-                line.requests, line.milliseconds = number, int(1000 * seconds)
-                line.background = background
+                line.requests, line.seconds, line.background = number, seconds, background
             pause = CHANGE_SECONDS
             try:
                 await self._inference.ReportLoad(request, timeout=CALL_SECONDS)

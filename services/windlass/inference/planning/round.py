@@ -156,7 +156,7 @@ class Round:
             target=serving.target_requests or TARGET_REQUESTS,
             target_cache=serving.target_cache,
             target_gpu=serving.target_gpu,
-            target_wait=serving.target_wait,
+            target_wait_seconds=serving.target_wait_seconds,
             set_at=serving.updated_at,
         )
         version = serving.version_id

@@ -39,14 +39,14 @@ class ScaleBounds:
     target_cache: int = 0
     target_gpu: int = 0
     # Seconds that a request may wait; 0: however long.
-    target_wait: int = 0
+    target_wait_seconds: int = 0
     # When they were set: what was learned with others counts no more.
     set_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """What an engine says of itself; None where it does not say."""
+    """Use of an engine, as it says it; None where it does not say."""
 
     answers: bool = True
     # Percent.
@@ -58,12 +58,12 @@ class EngineUse:
 
     @classmethod
     def said(cls, load: ServingLoad) -> Self:
-        """What an engine that answers says."""
+        """Returns the use that an engine says that answers."""
         has = load.HasField
         return cls(
             cache=load.cache_percent if has("cache_percent") else None,
             gpu=load.gpu_percent if has("gpu_percent") else None,
-            wait_seconds=load.wait_ms / 1000 if has("wait_ms") else None,
+            wait_seconds=load.wait_seconds if has("wait_seconds") else None,
             at_once=load.requests_at_once if has("requests_at_once") else None,
         )
 
@@ -126,7 +126,7 @@ def recommended(
     further = max(
         _with_room(current, (one.cache for one in load.engines), bounds.target_cache),
         _with_room(current, (one.gpu for one in load.engines), bounds.target_gpu),
-        math.ceil(load.pressing / at_once - _ROUNDING) if bounds.target_wait else 0,
+        math.ceil(load.pressing / at_once - _ROUNDING) if bounds.target_wait_seconds else 0,
     )
     # One more than there are requests would have none, whatever agents say.
     wanted = max(wanted, min(further, requests))
@@ -187,9 +187,9 @@ class Scaler:
         """
         if bounds.set_at != self._set_at:
             self._at_once, self._set_at = math.inf, bounds.set_at
-        if not (bounds.target_wait and load.answering):
+        if not (bounds.target_wait_seconds and load.answering):
             return
-        if load.wait_seconds > bounds.target_wait:
+        if load.wait_seconds > bounds.target_wait_seconds:
             self._at_once = load.at_once
         else:
             self._at_once = max(self._at_once, load.pressing / load.answering)

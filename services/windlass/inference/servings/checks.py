@@ -13,7 +13,7 @@ from windlass.bounds import (
     MAX_TARGET_CACHE,
     MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
-    MAX_TARGET_WAIT,
+    MAX_TARGET_WAIT_SECONDS,
     MIN_IDLE_SECONDS,
     TARGET_CACHE,
 )
@@ -35,7 +35,7 @@ from windlass.serving_schedules import (
 # What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
     "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "target_gpu",
-    "target_wait", "schedule", "idle_seconds", "clusters",
+    "target_wait_seconds", "schedule", "idle_seconds", "clusters",
 )  # fmt: skip
 # The most of what is at least 0.
 _MOST = {
@@ -43,13 +43,13 @@ _MOST = {
     "target_requests": MAX_TARGET_REQUESTS,
     "target_cache": MAX_TARGET_CACHE,
     "target_gpu": MAX_TARGET_GPU,
-    "target_wait": MAX_TARGET_WAIT,
+    "target_wait_seconds": MAX_TARGET_WAIT_SECONDS,
     "gpus": MAX_ENGINE_GPUS,
 }
 
 
 # What gateways of the release before do not know, and where nobody has said otherwise.
-_USUAL = {"target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait": 0}
+_USUAL = {"target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0}
 
 
 def complete(request: pb.PutServingRequest, before: Serving | None) -> None:

@@ -14,19 +14,20 @@ branch_labels = None
 depends_on = None
 
 _COLUMNS = {
-    "inference_servings": ("target_gpu", "target_wait"),
-    "inference_loads": ("in_line", "line_ms", "in_background"),
-}
+    "inference_servings": {"target_gpu": sa.Integer, "target_wait_seconds": sa.Integer},
+    "inference_loads": {
+        "in_line": sa.Integer, "line_seconds": sa.Double, "in_background": sa.Integer,
+    },
+}  # fmt: skip
 
 
 def upgrade() -> None:
-    for table, names in _COLUMNS.items():
-        for name in names:
-            column = sa.Column(name, sa.Integer(), server_default="0", nullable=False)
-            op.add_column(table, column)
+    for table, columns in _COLUMNS.items():
+        for name, kind in columns.items():
+            op.add_column(table, sa.Column(name, kind(), server_default="0", nullable=False))
 
 
 def downgrade() -> None:
-    for table, names in _COLUMNS.items():
-        for name in names:
+    for table, columns in _COLUMNS.items():
+        for name in columns:
             op.drop_column(table, name)

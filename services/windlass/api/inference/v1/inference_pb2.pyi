@@ -34,7 +34,7 @@ class Engine(google.protobuf.message.Message):
     REPLICA_FIELD_NUMBER: builtins.int
     CACHE_PERCENT_FIELD_NUMBER: builtins.int
     GPU_PERCENT_FIELD_NUMBER: builtins.int
-    WAIT_MS_FIELD_NUMBER: builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -52,8 +52,8 @@ class Engine(google.protobuf.message.Message):
     """
     gpu_percent: builtins.int
     """Of its GPUs' time, what they are busy, from 0 to 100; absent where nobody measures it."""
-    wait_ms: builtins.int
-    """Milliseconds that a request waits in it; absent where it does not say."""
+    wait_seconds: builtins.float
+    """That a request waits in it; absent where it does not say."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -70,16 +70,16 @@ class Engine(google.protobuf.message.Message):
         replica: builtins.int = ...,
         cache_percent: builtins.int | None = ...,
         gpu_percent: builtins.int | None = ...,
-        wait_ms: builtins.int | None = ...,
+        wait_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_ms", b"_wait_ms", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "wait_ms", b"wait_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_ms", b"_wait_ms", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica", "wait_ms", b"wait_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
     @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_wait_ms", b"_wait_ms"]) -> typing.Literal["wait_ms"] | None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_wait_seconds", b"_wait_seconds"]) -> typing.Literal["wait_seconds"] | None: ...
 
 Global___Engine: typing_extensions.TypeAlias = Engine
 
@@ -157,7 +157,7 @@ class Serving(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
-    TARGET_WAIT_FIELD_NUMBER: builtins.int
+    TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
     TARGET_GPU_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
@@ -183,7 +183,7 @@ class Serving(google.protobuf.message.Message):
     """
     idle_seconds: builtins.int
     """Seconds without requests before what nobody keeps running ends; 0: the installation's."""
-    target_wait: builtins.int
+    target_wait_seconds: builtins.int
     """Seconds that requests may wait for a busy engine before load makes more; 0: however long."""
     target_gpu: builtins.int
     """Percent of its GPUs' time that each engine may be busy before load makes more; 0: all of it."""
@@ -213,11 +213,11 @@ class Serving(google.protobuf.message.Message):
         target_cache: builtins.int = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
-        target_wait: builtins.int = ...,
+        target_wait_seconds: builtins.int = ...,
         target_gpu: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait", b"target_wait", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -279,7 +279,7 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
-    TARGET_WAIT_FIELD_NUMBER: builtins.int
+    TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
     TARGET_GPU_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
@@ -290,7 +290,7 @@ class PutServingRequest(google.protobuf.message.Message):
     target_cache: builtins.int
     """Unset, as by gateways that do not know it: as it is, or the usual one."""
     idle_seconds: builtins.int
-    target_wait: builtins.int
+    target_wait_seconds: builtins.int
     """Unset: as it is, or 0."""
     target_gpu: builtins.int
     @property
@@ -313,17 +313,17 @@ class PutServingRequest(google.protobuf.message.Message):
         target_cache: builtins.int | None = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
-        target_wait: builtins.int | None = ...,
+        target_wait_seconds: builtins.int | None = ...,
         target_gpu: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait", b"_target_wait", "arguments", b"arguments", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait", b"target_wait"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait", b"_target_wait", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait", b"target_wait"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_cache", b"_target_cache"]) -> typing.Literal["target_cache"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_gpu", b"_target_gpu"]) -> typing.Literal["target_gpu"] | None: ...
     @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_target_wait", b"_target_wait"]) -> typing.Literal["target_wait"] | None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_target_wait_seconds", b"_target_wait_seconds"]) -> typing.Literal["target_wait_seconds"] | None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
@@ -788,10 +788,10 @@ class GatewayLine(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REQUESTS_FIELD_NUMBER: builtins.int
-    MILLISECONDS_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
     BACKGROUND_FIELD_NUMBER: builtins.int
     requests: builtins.int
-    milliseconds: builtins.int
+    seconds: builtins.float
     """How long the first of them has waited."""
     background: builtins.int
     """Beside them, those that let others go first."""
@@ -799,10 +799,10 @@ class GatewayLine(google.protobuf.message.Message):
         self,
         *,
         requests: builtins.int = ...,
-        milliseconds: builtins.int = ...,
+        seconds: builtins.float = ...,
         background: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["background", b"background", "milliseconds", b"milliseconds", "requests", b"requests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["background", b"background", "requests", b"requests", "seconds", b"seconds"]) -> None: ...
 
 Global___GatewayLine: typing_extensions.TypeAlias = GatewayLine
 

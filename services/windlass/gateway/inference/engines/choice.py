@@ -14,7 +14,7 @@ from windlass.gateway.inference.engines.connection import (
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers, WaitingLine
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers, WaitingRequests
 from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
@@ -217,7 +217,7 @@ class Engines:
         """The requests that wait for a place."""
         return self._places.waiting
 
-    def lines(self) -> dict[str, WaitingLine]:
+    def lines(self) -> dict[str, WaitingRequests]:
         """The requests that wait for busy engines, by the version of these."""
         return self._places.lines()
 

@@ -98,7 +98,7 @@ class Waiter:
         return place
 
 
-class WaitingLine(NamedTuple):
+class WaitingRequests(NamedTuple):
     """A number of requests in line, how long the first has waited, and others behind them."""
 
     requests: int
@@ -175,12 +175,12 @@ class Line:
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
-    def waiting(self, now: float) -> WaitingLine:
+    def waiting(self, now: float) -> WaitingRequests:
         """Returns how many wait, and for how long."""
         queues = [queue for (_, background), queue in self._waiting.items() if not background]
         number = sum(map(len, queues))
         since = min((queue[0].since for queue in queues), default=now)
-        return WaitingLine(number, now - since, len(self) - number)
+        return WaitingRequests(number, now - since, len(self) - number)
 
     def last_of(self, tenant: Tenant) -> Waiter | None:
         """The request of a tenant that came last, of those in the background if it has any."""

@@ -12,7 +12,7 @@ from windlass.gateway.inference.engines.lines import (
     Line,
     Offers,
     Waiter,
-    WaitingLine,
+    WaitingRequests,
 )
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import PriorityClasses, Tenant, TenantShares
@@ -133,7 +133,7 @@ class Places:
         """The requests that wait."""
         return self._waiting.total
 
-    def lines(self) -> dict[str, WaitingLine]:
+    def lines(self) -> dict[str, WaitingRequests]:
         """The lines in which requests wait, by version."""
         now = _now()
         return {name: line.waiting(now) for name, line in self._lines.items() if len(line)}

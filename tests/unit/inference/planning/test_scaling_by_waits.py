@@ -19,7 +19,7 @@ from windlass.inference.planning.scaling import (
 )
 
 # Requests alone ask for one engine.
-WAITS = ScaleBounds(least=1, most=20, target=1000, target_wait=2)
+WAITS = ScaleBounds(least=1, most=20, target=1000, target_wait_seconds=2)
 
 
 class Engines:
@@ -99,7 +99,7 @@ def test_engines_that_answer_more_without_a_wait_may_have_more() -> None:
 def test_what_was_learned_with_other_settings_counts_no_more() -> None:
     engines = Engines(4, there=1)
     assert engines.run([16] * 300, WAITS)[-1] == 4
-    anew = replace(WAITS, target_wait=600, set_at=1.0)
+    anew = replace(WAITS, target_wait_seconds=600, set_at=1.0)
     found = engines.run([16] * 200, anew)
     assert (found[0], found[-1]) == (4, 1)
 
@@ -120,7 +120,7 @@ def test_agents_make_no_more_engines_than_there_are_requests() -> None:
 def test_a_constant_load_settles_where_nobody_waits_and_never_swings(
     requests: int, at_once: int, most: int, start: int, starts: float, target: int, queues: bool
 ) -> None:
-    bounds = ScaleBounds(1, most, 1000, target_wait=target)
+    bounds = ScaleBounds(1, most, 1000, target_wait_seconds=target)
     engines = Engines(at_once, there=start, starts=starts, queues=queues)
     found = engines.run([requests] * 1000, bounds)
     last = found[-1]
@@ -151,10 +151,11 @@ def test_a_constant_load_of_gpus_settles(
 ) -> None:
     """Of a GPU a share of the requests takes less; by how much differs, and all take no less."""
     bounds, scaler, current, found = ScaleBounds(1, 16, 1000, 0, target), Scaler(), start, []
-    for number in range(600):
+    # Long enough for several windows: each takes some of those that are too many.
+    for number in range(700):
         percent = 5 * round(20 * min(1.0, requests / 20 / current**shrinks))
         load = ModelLoad(requests, engines=[EngineUse(gpu=percent)] * current)
-        current = scaler.decide(number * 2.0, current, load, bounds)
+        current = scaler.decide(number * 10.0, current, load, bounds)
         found.append(current)
     assert found[-200:] == [found[-1]] * 200
     rises = [after - before for before, after in itertools.pairwise(found) if after != before]
