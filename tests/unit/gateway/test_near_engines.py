@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.gateway.inference.engines import EngineConnectionPool, Engines
 from windlass.gateway.inference.engines.choice import BUSIER
+from windlass.gateway.inference.engines.pool import NEAR_SECONDS
 from windlass.gateway.inference.routes import EngineEndpoint
 
 HERE, ADDRESS, TUNNEL = "unix:///run/e-1/s", "http://10.0.0.7:8000", "tunnel://east/eng-1"
@@ -20,8 +21,9 @@ HERE, ADDRESS, TUNNEL = "unix:///run/e-1/s", "http://10.0.0.7:8000", "tunnel://e
 class Call:
     """A call of the tunnel that opens after a while, in place of a cluster's that is far away."""
 
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float, *, relayed: bool):
         self._seconds = seconds
+        self._relayed = relayed
         self.answered = False
 
     async def write(self, chunk: Chunk) -> None:
@@ -33,7 +35,7 @@ class Call:
             await asyncio.Event().wait()
         self.answered = True
         await asyncio.sleep(self._seconds)
-        return Chunk()
+        return Chunk(relayed=self._relayed)
 
     def cancel(self) -> None:
         """Ends the call."""
@@ -44,10 +46,11 @@ class Tunnels:
 
     def __init__(self, seconds: float):
         self.seconds = seconds
+        self.relayed = False
 
     def Connect(self) -> Call:
         """Opens a call."""
-        return Call(self.seconds)
+        return Call(self.seconds, relayed=self.relayed)
 
 
 def endpoints(*addresses: str) -> list[EngineEndpoint]:
@@ -101,33 +104,44 @@ async def test_distance_decides_between_equally_busy_engines_alone(
     assert again is home or again.active == home.active == least
 
 
-async def made(pool: EngineConnectionPool, times: int = 1) -> int:
+async def made(pool: EngineConnectionPool, times: int = 10) -> int:
+    """Returns the distance after some connections, of which the fastest counts."""
     for _ in range(times):
         assert await pool.reachable()
     return pool.distance
 
 
-async def test_distance_is_how_long_a_connection_takes(tmp_path: Path) -> None:
+async def test_a_tunnel_is_farther_and_one_behind_another_replica_more_so(tmp_path: Path) -> None:
     async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
+    tunnels = Tunnels(0.0)
+    stub: Any = tunnels
     async with await asyncio.start_unix_server(nothing, tmp_path / "s"):
         here = EngineConnectionPool(f"unix://{tmp_path}/s")
-        assert here.distance == 0
-        tunnels = Tunnels(0.0)
-        stub: Any = tunnels
-        east = EngineConnectionPool(TUNNEL, stub)
-        assert east.distance == 1
-        tunnels.seconds = 0.04
-        far = await made(east)
-        assert far >= 6, "32 to 64 ms"
-        assert await made(here, 5) < far
-        # A faster way counts at once, a slower one little by little.
-        tunnels.seconds = 0.0
-        near = await made(east, 5)
-        assert 1 <= near < far
-        tunnels.seconds = 0.04
-        assert near <= await made(east) < far
+        east, west = EngineConnectionPool(TUNNEL, stub), EngineConnectionPool(TUNNEL, stub)
+        assert (here.distance, east.distance) == (0, 1), "as far as is known before"
+        assert await made(here) == 0
+        assert await made(east) == 1
+        tunnels.relayed = True
+        assert await made(west) == 2
+        # The agent has come to this replica.
+        tunnels.relayed = False
+        assert await made(west) == 1
+
+
+async def test_what_takes_long_to_connect_to_is_farther_still() -> None:
+    tunnels = Tunnels(5 * NEAR_SECONDS)
+    stub: Any = tunnels
+    east = EngineConnectionPool(TUNNEL, stub)
+    far = await made(east, 1)
+    assert far >= 1 + 3, "four times as long as near, at least"
+    # A faster way counts at once, a slower one little by little.
+    tunnels.seconds = 0.0
+    near = await made(east)
+    assert near == 1
+    tunnels.seconds = 5 * NEAR_SECONDS
+    assert await made(east, 1) < far
 
 
 async def test_a_connection_that_fails_says_nothing_of_the_distance() -> None:

@@ -17,7 +17,11 @@ from windlass.tunnel.byte_stream import ConnectStub
 CONNECT_SECONDS = 2.0
 # Engines close what rests for long; we do it before they do.
 IDLE_SECONDS = 30.0
-# More than any distance.
+# Distances: of a way that is more expensive for each byte than the one before it, and one more for
+# each time that it takes twice as long to connect, from this time on.
+_DIRECT, _TUNNEL, _RELAYED = range(3)
+NEAR_SECONDS = 0.008
+# More than any.
 FARTHEST = 32
 # How much a connection counts that took longer than those before: it may have waited here.
 _SLOWER = 1 / 8
@@ -35,9 +39,8 @@ class EngineConnectionPool:
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
-        # How long a connection takes, as a power of two: 0 for less than a millisecond. At least 1
-        # through a tunnel, where each byte costs more. Steps, so that equal ways are equally far.
-        self.distance = self._least = 1 if self._address.scheme == "tunnel" else 0
+        # In steps, so that requests are shared by engines that are about as far as each other.
+        self.distance = self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
         self._connect_seconds = math.inf
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
@@ -102,14 +105,16 @@ class EngineConnectionPool:
     def _measure(self, seconds: float) -> None:
         known = self._connect_seconds
         self._connect_seconds = seconds if seconds < known else known + _SLOWER * (seconds - known)
-        self.distance = max(self._least, int(1000 * self._connect_seconds).bit_length())
+        self.distance = self._way + int(self._connect_seconds / NEAR_SECONDS).bit_length()
 
     async def _open(self) -> EngineConnection:
         where, loop = self._address, self._loop
         if where.scheme == "tunnel":
             if self._tunnels is None:
                 raise ConnectionError("This gateway has no tunnel to the engine's cluster.")
-            return await tunnel.connect(self._tunnels, where)
+            connection, is_relayed = await tunnel.connect(self._tunnels, where)
+            self._way = _RELAYED if is_relayed else _TUNNEL
+            return connection
         async with asyncio.timeout(CONNECT_SECONDS):
             if where.scheme == "unix":
                 with plain_socket("/" + where.path.lstrip("/")) as path:
