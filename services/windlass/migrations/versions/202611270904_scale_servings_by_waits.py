@@ -13,21 +13,22 @@ down_revision = "202611270605"
 branch_labels = None
 depends_on = None
 
-_COLUMNS = {
-    "inference_servings": {"target_gpu": sa.Integer, "target_wait_seconds": sa.Integer},
-    "inference_loads": {
-        "in_line": sa.Integer, "line_seconds": sa.Double, "in_background": sa.Integer,
-    },
-}  # fmt: skip
+_SERVINGS, _LOADS = "inference_servings", "inference_loads"
 
 
 def upgrade() -> None:
-    for table, columns in _COLUMNS.items():
-        for name, kind in columns.items():
-            op.add_column(table, sa.Column(name, kind(), server_default="0", nullable=False))
+    for table, name, kind in (
+        (_SERVINGS, "target_gpu", sa.Integer()),
+        (_SERVINGS, "target_wait_seconds", sa.Integer()),
+        (_LOADS, "in_line", sa.Integer()),
+        (_LOADS, "line_seconds", sa.Double()),
+        (_LOADS, "in_background", sa.Integer()),
+    ):
+        op.add_column(table, sa.Column(name, kind, server_default="0", nullable=False))
 
 
 def downgrade() -> None:
-    for table, columns in _COLUMNS.items():
-        for name in columns:
-            op.drop_column(table, name)
+    for name in ("in_line", "line_seconds", "in_background"):
+        op.drop_column(_LOADS, name)
+    for name in ("target_gpu", "target_wait_seconds"):
+        op.drop_column(_SERVINGS, name)
