@@ -33,8 +33,10 @@ MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64
 MAX_TARGET_REQUESTS = 10_000
-# Percent of an engine's cache.
-MAX_TARGET_CACHE = 100
+# Percent of an engine's cache, and of its GPUs' time.
+MAX_TARGET_CACHE = MAX_TARGET_GPU = 100
+# Seconds in line.
+MAX_TARGET_WAIT_SECONDS = 600
 # Where nobody has said otherwise.
 TARGET_REQUESTS = 8
 TARGET_CACHE = 90

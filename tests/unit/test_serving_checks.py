@@ -6,7 +6,8 @@ import pytest
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.inference.servings.checks import require_bounds, schedule_of
+from windlass.inference.domain import Serving
+from windlass.inference.servings.checks import complete, require_bounds, schedule_of
 
 WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
 
@@ -21,6 +22,10 @@ WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 
         ({"target_requests": 10_001}, "target_requests"),
         ({"target_cache": -1}, "target_cache"),
         ({"target_cache": 101}, "target_cache"),
+        ({"target_gpu": -1}, "target_gpu"),
+        ({"target_gpu": 101}, "target_gpu"),
+        ({"target_wait_seconds": -1}, "target_wait_seconds"),
+        ({"target_wait_seconds": 601}, "target_wait_seconds"),
         ({"idle_seconds": -1}, "idle_seconds"),
         ({"idle_seconds": 59}, "idle_seconds"),
         ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
@@ -36,6 +41,25 @@ def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -
         require_bounds(pb.PutServingRequest(**fields))
     assert caught.value.param == param
     assert param in caught.value.message
+
+
+def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
+    before = Serving(
+        "proj", "m", "org", "mv", "mv", 1, 0.0, "", target_cache=0, target_wait_seconds=5
+    )
+    request = pb.PutServingRequest(model="m", target_gpu=70)
+    complete(request, before)
+    assert request == pb.PutServingRequest(
+        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5
+    )
+    request = pb.PutServingRequest(model="m", target_wait_seconds=0)
+    complete(request, before)
+    assert request.target_wait_seconds == 0, "that is said"
+    request = pb.PutServingRequest(model="m")
+    complete(request, None)
+    assert request == pb.PutServingRequest(
+        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0
+    )
 
 
 def test_what_can_be_is_taken() -> None:

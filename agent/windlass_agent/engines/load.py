@@ -1,7 +1,8 @@
 """Load of engines of every kind, read of their own pages for Prometheus."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -25,6 +26,18 @@ class EngineLoad:
     """Of whole prompts, those included that were known from before."""
     cached_tokens: int = 0
     generated_tokens: int = 0
+    finished_requests: int | None = None
+    """Since its start, however they ended; None of an engine that does not say."""
+    wait_seconds: float | None = None
+    """That a request waits in it; None where that is not known, as of a single page."""
+
+    def since(self, before: Self | None, seconds: float) -> Self:
+        """Returns the load with the wait, as fast as requests have ended in so many seconds."""
+        if before is None or before.finished_requests is None or self.finished_requests is None:
+            return self
+        # Little's law. Of an engine that was started anew, it counts from 0.
+        finished = self.finished_requests - before.finished_requests
+        return replace(self, wait_seconds=self.waiting * seconds / max(1, finished))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +50,13 @@ class LoadNames:
     generated_tokens: str
     cached_tokens: str = ""
     cache_used: str = ""
+    finished_requests: str = ""
 
     @property
     def _all(self) -> frozenset[str]:
-        own = (self.running, self.waiting, self.generated_tokens, self.cached_tokens)
-        return frozenset({*own, self.cache_used, *self.prompt_tokens} - {""})
+        own: tuple[str, ...] = (self.running, self.waiting, self.generated_tokens)
+        own += (self.cached_tokens, self.cache_used, self.finished_requests, *self.prompt_tokens)
+        return frozenset({*own} - {""})
 
     def read(self, page: str) -> EngineLoad:
         """Returns the load that a page says; raises ValueError for what is no such page."""
@@ -62,18 +77,24 @@ class LoadNames:
             prompt_tokens=sum(_count(sums[name]) for name in self.prompt_tokens),
             cached_tokens=_count(sums.get(self.cached_tokens, 0.0)),
             generated_tokens=_count(sums[self.generated_tokens]),
+            finished_requests=_count(sums[finished])
+            if (finished := self.finished_requests)
+            else None,
         )
 
 
 def load_of(said: pb.EngineLoad) -> EngineLoad:
     """The load of a keeper's message, within its bounds."""
+    has = said.HasField
     return EngineLoad(
         running=_count(said.running),
         waiting=_count(said.waiting),
-        cache_used=_part(said.cache_used) if said.HasField("cache_used") else None,
+        cache_used=_part(said.cache_used) if has("cache_used") else None,
         prompt_tokens=_count(said.prompt_tokens),
         cached_tokens=_count(said.cached_tokens),
         generated_tokens=_count(said.generated_tokens),
+        finished_requests=_count(said.finished_requests) if has("finished_requests") else None,
+        wait_seconds=max(0.0, _finite(said.wait_seconds)) if has("wait_seconds") else None,
     )
 
 

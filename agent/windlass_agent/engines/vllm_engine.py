@@ -81,6 +81,7 @@ LOAD_NAMES = LoadNames(
     cached_tokens="vllm:prompt_tokens_cached_total",
     generated_tokens="vllm:generation_tokens_total",
     cache_used="vllm:kv_cache_usage_perc",
+    finished_requests="vllm:request_success_total",
 )
 
 

@@ -51,18 +51,17 @@ async def build(app: App) -> None:
         grace_seconds=settings.auth.outage_grace_seconds,
     )
     routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
-    routes, load = (
-        RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds),
-        OpenRequests(routing),
-    )
+    routes = RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds)
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
     tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
     spool = UsageSpool(settings.data_dir / "spool" / "usage")
     engines = Engines(
         tunnels,
         weights=settings.limits.weights,
+        priorities=settings.limits.priorities,
         hedge_seconds=settings.inference.hedge_seconds,
     )
+    load = OpenRequests(routing, engines.lines)
     limiter = Limiter(
         settings.limits,
         stub(allowances_pb2_grpc.AllowancesInternalServiceStub),

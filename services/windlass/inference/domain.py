@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import MAX_TARGET_CACHE, TARGET_CACHE
+from windlass.bounds import TARGET_CACHE
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.stacks.stack import Stack, is_adopted
@@ -13,6 +13,7 @@ from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.serving_schedules import ScheduleWindow, scheduled
+from windlass.workload_phases import is_possible
 
 RUNNING = "running"
 DELETED = "deleted"
@@ -139,6 +140,10 @@ class Serving:
     target_requests: int = 0
     # Percent of each one's cache that may be in use before there are more; 0: however much is.
     target_cache: int = TARGET_CACHE
+    # Percent of its GPUs' time likewise; 0: all of it.
+    target_gpu: int = 0
+    # Seconds that requests may wait before there are more engines; 0: however long.
+    target_wait_seconds: int = 0
     # Windows of time with more engines than the least.
     schedule: tuple[ScheduleWindow, ...] = ()
     # Without requests, before what nobody keeps running ends; 0 for the installation's.
@@ -200,6 +205,16 @@ class InferencePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayLine:
+    """Requests that wait at all gateways for busy engines, and how long the first of them has."""
+
+    requests: int = 0
+    seconds: float = 0.0
+    # Beside them, those that let others go first.
+    background: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of the database, and its clock."""
 
@@ -212,6 +227,8 @@ class Rows:
     quotas: Mapping[str, int] = field(default_factory=dict)
     # Requests that are open or held at gateways, by the version of the engines that answer.
     loads: Mapping[str, int] = field(default_factory=dict)
+    # Of these requests, those that wait for busy engines.
+    lines: Mapping[str, GatewayLine] = field(default_factory=dict)
     # Serving stacks by name.
     stacks: Mapping[str, Stack] = field(default_factory=dict)
 
@@ -250,12 +267,11 @@ class View:
         """The status of an engine; an empty one before the first report."""
         return self.statuses.get(engine.id) or clusters_pb2.WorkloadStatus()
 
-    def cache_percent(self, engine: Engine) -> int | None:
-        """The percent in use of an engine's cache; None where its agent says none that can be."""
+    def load(self, engine: Engine) -> clusters_pb2.ServingLoad:
+        """The load of an engine that runs; an empty one where its agent says none that can be."""
         status = self.status(engine)
-        known = status.phase == clusters_pb2.PHASE_RUNNING and status.load.HasField("cache_percent")
-        said = status.load.cache_percent
-        return said if known and 0 <= said <= MAX_TARGET_CACHE else None
+        known = status.phase == clusters_pb2.PHASE_RUNNING and is_possible(status.load)
+        return status.load if known else clusters_pb2.ServingLoad()
 
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""

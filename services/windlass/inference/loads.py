@@ -1,10 +1,12 @@
 """Table of the requests that gateways have open, by version of the engines that answer."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.db import Database, metadata
 
 # One clock for all replicas, in Unix seconds.
@@ -18,6 +20,11 @@ loads = sa.Table(
     sa.Column("reporter", sa.Text, primary_key=True),
     sa.Column("engine_version_id", sa.Text, primary_key=True),
     sa.Column("open_requests", sa.Integer, nullable=False),
+    # Of these, those that wait for busy engines, how long the first of them has waited, and others
+    # that let them go first.
+    sa.Column("in_line", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("line_seconds", sa.Double, nullable=False, server_default="0"),
+    sa.Column("in_background", sa.Integer, nullable=False, server_default="0"),
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
 
@@ -34,14 +41,22 @@ class LoadStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def report(self, reporter: str, open_requests: Mapping[str, int]) -> None:
-        """Stores how many requests a gateway has open of what load scales, for ten seconds."""
+    async def report(self, said: pb.ReportLoadRequest) -> None:
+        """Stores what a gateway has open of what load scales, for ten seconds."""
         async with self._database.begin() as connection:
             scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
-            await connection.execute(loads.delete().where(loads.c.reporter == reporter))
+            await connection.execute(loads.delete().where(loads.c.reporter == said.reporter))
+            lines = dict(said.lines)
             rows = [
-                {"reporter": reporter, "engine_version_id": version, "open_requests": number}
-                for version, number in open_requests.items()
+                {
+                    "reporter": said.reporter,
+                    "engine_version_id": version,
+                    "open_requests": number,
+                    "in_line": (line := lines.get(version, pb.GatewayLine())).requests,
+                    "line_seconds": line.seconds,
+                    "in_background": line.background,
+                }
+                for version, number in said.open_requests.items()
                 if version in scaled
             ]
             if rows:
@@ -53,11 +68,17 @@ async def sweep(connection: AsyncConnection) -> None:
     await connection.execute(loads.delete().where(loads.c.at < CLOCK - 6 * CURRENT_SECONDS))
 
 
-async def current(connection: AsyncConnection) -> dict[str, int]:
-    """The open requests of all gateways, by version."""
+async def current(connection: AsyncConnection) -> Sequence[sa.Row[Any]]:
+    """Rows with the sums of all gateways by `version`, and the longest wait of their lines."""
     query = (
-        sa.select(loads.c.engine_version_id, sa.func.sum(loads.c.open_requests).label("number"))
+        sa.select(
+            loads.c.engine_version_id.label("version"),
+            sa.cast(sa.func.sum(loads.c.open_requests), sa.Integer).label("open_requests"),
+            sa.cast(sa.func.sum(loads.c.in_line), sa.Integer).label("in_line"),
+            sa.func.max(loads.c.line_seconds).label("line_seconds"),
+            sa.cast(sa.func.sum(loads.c.in_background), sa.Integer).label("in_background"),
+        )
         .where(loads.c.at >= CLOCK - CURRENT_SECONDS)
         .group_by(loads.c.engine_version_id)
     )
-    return {row.engine_version_id: int(row.number) for row in await connection.execute(query)}
+    return (await connection.execute(query)).all()

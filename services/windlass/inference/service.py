@@ -146,8 +146,8 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
     async def ReportLoad(
         self, request: pb.ReportLoadRequest, context: Any
     ) -> pb.ReportLoadResponse:
-        """Notes how many requests a gateway has open."""
-        await self._loads.report(request.reporter, request.open_requests)
+        """Notes how many requests a gateway has open, and how many of them wait in line."""
+        await self._loads.report(request)
         return pb.ReportLoadResponse()
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
@@ -166,6 +166,7 @@ def _engine(
     status = view.status(engine)
     away = engine.cluster_id not in view.clusters
     message = "The cluster is not connected." if away else _message(engine, view, now)
+    load = clusters_pb2.ServingLoad() if away else view.load(engine)
     name = view.names.get(engine.version_id)
     if not message and name is not None and name.copied_from:
         message = f"runs the adapter's merged copy: {why_not_loaded(engine, name)}"
@@ -182,7 +183,9 @@ def _engine(
         created_at=int(engine.created_at),
         engine=engine.engine,
         replica=engine.replica,
-        cache_percent=None if away else view.cache_percent(engine),
+        cache_percent=load.cache_percent if load.HasField("cache_percent") else None,
+        gpu_percent=load.gpu_percent if load.HasField("gpu_percent") else None,
+        wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
     )
 
 

@@ -17,6 +17,7 @@ from windlass.inference.domain import (
     IN_USE_SECONDS,
     RUNNING,
     Engine,
+    GatewayLine,
     Rows,
     Serving,
     WantedVersion,
@@ -90,6 +91,8 @@ servings = sa.Table(
     sa.Column("idle_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("clusters", JSONB, nullable=False, server_default="{}"),
     sa.Column("target_cache", sa.Integer, nullable=False, server_default=str(TARGET_CACHE)),
+    sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
 )
 # One row: who plans now.
 schedulers = sa.Table(
@@ -177,7 +180,7 @@ class InferenceStore:
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             scales = any(one.scales for one in serving_rows)
-            open_requests = await loads.current(connection) if scales else {}
+            load_rows = await loads.current(connection) if scales else ()
             stacks = await all_stacks(connection)
         return Rows(
             now=now,
@@ -185,7 +188,11 @@ class InferenceStore:
             wants=want_rows,
             servings=serving_rows,
             quotas=quotas,
-            loads=open_requests,
+            loads={row.version: row.open_requests for row in load_rows},
+            lines={
+                row.version: GatewayLine(row.in_line, row.line_seconds, row.in_background)
+                for row in load_rows
+            },
             stacks=stacks,
         )
 

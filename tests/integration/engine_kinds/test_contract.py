@@ -77,6 +77,11 @@ async def test_it_says_what_it_has_done(kept: Kept) -> None:
         ) == (read, 7, 0)
 
     await until(counted)
+    now = (await kept.host.driver.loads())["eng-1"]
+    if kept.kind == "vllm":
+        assert now.finished_requests == (before.finished_requests or 0) + 1
+    else:
+        assert now.finished_requests is None, "it does not say"
 
 
 async def test_its_status_says_the_use_of_its_cache_where_the_engine_does(kept: Kept) -> None:

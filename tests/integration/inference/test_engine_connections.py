@@ -249,8 +249,11 @@ async def test_an_engine_that_is_gone_is_tried_once_and_comes_back(
                 assert await answered_by() == addresses[1]
         assert [log["event"] for log in logs].count("engine_unreachable") == 1
         probing = asyncio.create_task(engines.probe())
+        # The other one is busier from now on.
+        busy = take(engines, endpoints[1:])
         async with engine(says(WHOLE), port=port):
             await until(answered_by, holds=lambda address: address == addresses[0])
+        engines.done(busy)
         probing.cancel()
         await engines.close()
 

@@ -1,5 +1,6 @@
 """Requests through the front door whose engines fail, and which of them reach another one."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,9 @@ async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> Non
         )
 
         async def known() -> bool:
-            # Every call succeeds, also before the route has arrived.
-            await client.chat.completions.create(model="toy", messages=HI)
+            # Every call succeeds, also before the route has arrived. At once: both are used.
+            calls = (client.chat.completions.create(model="toy", messages=HI) for _ in range(4))
+            await asyncio.gather(*calls)
             return len(other.requests) >= 3
 
         await until(known)

@@ -134,6 +134,72 @@ async def test_a_use_of_caches_that_cannot_be_is_not_known(served: Served) -> No
         await shows(platform, engine.id, 0)
 
 
+async def test_waits_make_as_many_as_answer_all_at_gateways_and_in_engines(
+    served: Served,
+) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(platform, "tiny", min_replicas=1, max_replicas=4, target_requests=100)
+    assert made.target_wait_seconds == 0
+    first = await east.next_engine("tiny")
+    await east.run(first)
+    version = model.version_id
+    # Six of ten wait for an engine that answers four at once.
+    waits = pb.ReportLoadRequest(
+        reporter="gw-1",
+        open_requests={version: 10},
+        lines={version: pb.GatewayLine(requests=6, seconds=9.0)},
+    )
+    await platform.inference_internal.ReportLoad(waits)
+    await stays(lambda: len(east.engines("tiny")) == 1, LOOKS)
+    made = await put(
+        platform, "tiny", min_replicas=1, max_replicas=4, target_requests=100, target_wait_seconds=5
+    )
+    assert made.target_wait_seconds == 5
+    await platform.inference_internal.ReportLoad(waits)
+    await until(lambda: len(east.engines("tiny")) == 3)
+    # A fourth by what an engine says; one that starts is no reason for more.
+    await east.run(first, wait_seconds=8, requests_at_once=2)
+    await report(platform, "gw-1", **{version: 7})
+    await until(lambda: len(east.engines("tiny")) == 4)
+
+
+async def test_busy_gpus_make_more_of_it_and_are_shown(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    made = await put(
+        platform, "tiny", min_replicas=1, max_replicas=3, target_requests=100, target_gpu=60
+    )
+    assert made.target_gpu == 60
+    first = await east.next_engine("tiny")
+    await east.run(first, gpu_percent=100, wait_seconds=0)
+    await report(platform, "gw-1", **{model.version_id: 3})
+    await until(lambda: len(east.engines("tiny")) == 2)
+    call = platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    (shown,) = (one for one in (await call).engines if one.id == first.id)
+    assert (shown.gpu_percent, shown.HasField("wait_seconds"), shown.wait_seconds) == (100, True, 0)
+
+
+async def test_a_gateway_of_before_leaves_targets_that_it_does_not_know(served: Served) -> None:
+    platform, _ = served
+    await platform.live_cluster()
+    await platform.import_model("tiny", FILES, **platform.tenant())
+    await put(
+        platform, "tiny", max_replicas=3, target_cache=0, target_gpu=60, target_wait_seconds=5
+    )
+    made = await put(platform, "tiny", max_replicas=2)
+    assert (made.max_replicas, made.target_cache, made.target_gpu, made.target_wait_seconds) == (
+        2,
+        0,
+        60,
+        5,
+    )
+    made = await put(platform, "tiny", target_cache=90, target_gpu=0, target_wait_seconds=0)
+    assert (made.target_cache, made.target_gpu, made.target_wait_seconds) == (90, 0, 0)
+
+
 async def test_load_of_what_is_not_to_scale_changes_nothing(served: Served) -> None:
     platform, _ = served
     east = await platform.live_cluster()

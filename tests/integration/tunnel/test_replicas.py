@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -29,11 +31,12 @@ from tests.support.services.tunnel_plane import (
 from tests.support.waiting import soon, until
 
 from windlass.core.errors import AppError, FailedPrecondition
+from windlass.gateway.inference.engines.tunnel import connect
 from windlass.sessions.listener.certificates import own_certificate
 from windlass.sessions.tunnel import pending_dials
 from windlass.sessions.tunnel.replicas import LEASE_SECONDS, RENEW_SECONDS
 from windlass.sessions.tunnel.tables import replicas
-from windlass.tunnel.byte_stream import ByteStream
+from windlass.tunnel.byte_stream import ByteStream, ConnectStub
 from windlass_agent.control_plane.connection import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
 
@@ -120,6 +123,24 @@ async def test_connections_find_their_way(site: Site, path: tuple[int, int, int]
     await until(lambda: site.api.followers)
     stream.abort()
     await until(lambda: not site.api.followers)
+
+
+async def test_a_gateway_is_told_at_which_replica_a_tunnel_ends(site: Site, tmp_path: Path) -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    agent = await site.agent(site.one.address)
+    async with await asyncio.start_unix_server(serve, tmp_path / "engine.sock"):
+        agent.endpoints["engine-1"] = f"unix://{tmp_path}/engine.sock"
+        for replica, relayed in ((site.one, False), (site.two, True)):
+            async with grpc.aio.insecure_channel(replica.address) as channel:
+                token = (("windlass-service", replica.gateway.sign_service()),)
+                tunnels = ConnectStub(channel)
+                tunnels.Connect = partial(tunnels.Connect, metadata=token)
+                address = urlsplit(f"tunnel://{agent.cluster_id}/engine-1")
+                connection, is_relayed = await connect(tunnels, address)
+                assert is_relayed == relayed
+                connection.close()
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)

@@ -88,9 +88,7 @@ class WireAgent:
         request = pb.ReportStatusRequest(session_id=self._session, statuses=[status])
         await self._stub.ReportStatus(request, metadata=self._metadata)
 
-    async def run(
-        self, workload: pb.Workload, *, adapters: bool = True, cache_percent: int | None = None
-    ) -> str:
+    async def run(self, workload: pb.Workload, *, adapters: bool = True, **load: int | None) -> str:
         """Reports an engine as running with everything loaded; returns its endpoint."""
         endpoint = f"unix:///run/e-{workload.id}/s"
         loaded = [
@@ -103,7 +101,7 @@ class WireAgent:
             endpoint=endpoint,
             adapters=loaded if adapters else (),
             capabilities=pb.EngineCapabilities(adapters=True, embeddings=True, context_length=512),
-            load=pb.ServingLoad(cache_percent=cache_percent),
+            load=pb.ServingLoad(**load),
         )
         return endpoint
 

@@ -224,6 +224,10 @@ def test_the_use_of_a_cache_is_blank_where_it_is_not_known(item: Item, text: str
     ("item", "text"),
     [
         ({"max_replicas": 3, "target_requests": 4, "target_cache": 80}, "4 requests, cache 80%"),
+        (
+            {"max_replicas": 3, "target_gpu": 70, "target_wait_seconds": 5},
+            "8 requests, GPU 70%, wait 5 s",
+        ),
         ({"max_replicas": 3, "target_requests": 0, "target_cache": 0}, "8 requests"),
         ({"max_replicas": 3, "target_requests": 4}, "4 requests"),
         ({"max_replicas": 0, "target_requests": 4, "target_cache": 80}, "-"),

@@ -26,6 +26,19 @@ def test_a_load_that_cannot_be_is_not_known(
     assert status.load.cache_percent == (said if known else 0)
 
 
+@pytest.mark.parametrize("name", ["gpu_percent", "wait_seconds", "requests_at_once"])
+@pytest.mark.parametrize("wrong", [-1, 2**31 - 1])
+def test_a_load_with_one_number_that_cannot_be_is_not_known(name: str, wrong: int) -> None:
+    load = pb.ServingLoad(cache_percent=50)
+    setattr(load, name, 100)
+    status = pb.WorkloadStatus(phase=pb.PHASE_RUNNING, load=load)
+    bound_load(status)
+    assert status.load == load
+    setattr(status.load, name, wrong)
+    bound_load(status)
+    assert not status.HasField("load")
+
+
 def test_what_is_not_said_stays_so() -> None:
     status = pb.WorkloadStatus(phase=pb.PHASE_RUNNING)
     bound_load(status)

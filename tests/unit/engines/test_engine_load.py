@@ -24,6 +24,8 @@ vllm:prompt_tokens_total{engine="1",model_name="m"} 24.0
 vllm:prompt_tokens_created{engine="0",model_name="m"} 1.7e+09
 vllm:prompt_tokens_cached_total{engine="0",model_name="m"} 400.0
 vllm:generation_tokens_total{engine="0",model_name="m"} 77.0
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 5.0
+vllm:request_success_total{engine="0",finished_reason="abort",model_name="m"} 2.0
 """
 LLAMACPP = """# TYPE llamacpp:prompt_tokens_total counter
 llamacpp:prompt_tokens_total 60
@@ -42,7 +44,7 @@ windlass_engine_generated_tokens_total 30.0
 def test_the_pages_of_all_kinds_say_the_same() -> None:
     assert vllm_engine.LOAD_NAMES.read(VLLM) == EngineLoad(
         running=3, waiting=2, cache_used=0.5,
-        prompt_tokens=1024, cached_tokens=400, generated_tokens=77,
+        prompt_tokens=1024, cached_tokens=400, generated_tokens=77, finished_requests=7,
     )  # fmt: skip
     assert llamacpp_engine.LOAD_NAMES.read(LLAMACPP) == EngineLoad(
         running=1, prompt_tokens=100, cached_tokens=40, generated_tokens=9
@@ -60,6 +62,9 @@ def test_nonsense_stays_within_bounds(value: str) -> None:
     said = keeper_pb2.EngineLoad(running=-1, cache_used=float("nan"), prompt_tokens=2**60)
     assert load_of(said) == EngineLoad(prompt_tokens=2**53)
     assert load_of(keeper_pb2.EngineLoad(cache_used=7)).cache_used == 1.0
+    said = keeper_pb2.EngineLoad(wait_seconds=-1.0, finished_requests=-1)
+    assert load_of(said) == EngineLoad(wait_seconds=0.0, finished_requests=0)
+    assert load_of(keeper_pb2.EngineLoad(wait_seconds=float("inf"))).wait_seconds == 0.0
 
 
 @given(st.text(max_size=200))

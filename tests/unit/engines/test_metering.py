@@ -1,4 +1,4 @@
-"""Use of engines' caches over time: what is told is near to what is, and changes seldom."""
+"""Load of engines over time: what is told is near to what is, and changes seldom."""
 
 import asyncio
 import random
@@ -10,19 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.waiting import until
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.workload_phases import is_possible
 from windlass_agent.engines import metering
 from windlass_agent.engines.load import EngineLoad
-from windlass_agent.engines.metering import KEPT, QUIET_SECONDS, STEP, CacheMeter, SteppedCache
+from windlass_agent.engines.metering import (
+    KEPT,
+    QUIET_SECONDS,
+    STEP,
+    EngineMeter,
+    SteppedLoad,
+    stepped_percent,
+)
 from windlass_agent.engines.port import EngineError
 
 
 def changes(uses: list[float], *, seconds: float = 10.0) -> list[tuple[float, int]]:
     """The times at which something was told, and what."""
-    cache, found = SteppedCache(), list[tuple[float, int]]()
+    cache, found = stepped_percent(), list[tuple[float, int]]()
     for number, used in enumerate(uses):
-        if cache.take(number * seconds, used):
-            assert cache.percent is not None
-            found.append((number * seconds, cache.percent))
+        if cache.take(number * seconds, 100 * used):
+            assert cache.told is not None
+            found.append((number * seconds, cache.told))
     return found
 
 
@@ -48,25 +57,66 @@ def test_an_uneven_load_is_seldom_told() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
 def test_what_lasts_is_told_with_no_more_than_a_step_off(before: list[float], used: float) -> None:
-    cache = SteppedCache()
+    cache = stepped_percent()
     for number, one in enumerate([*before, *[used] * 40]):
-        cache.take(number * 10.0, one)
-    assert cache.percent is not None
-    assert 0 <= cache.percent <= 100
-    assert cache.percent % STEP == 0
-    assert abs(cache.percent - 100 * used) <= KEPT + 0.01
+        cache.take(number * 10.0, 100 * one)
+    assert cache.told is not None
+    assert 0 <= cache.told <= 100
+    assert cache.told % STEP == 0
+    assert abs(cache.told - 100 * used) <= KEPT + 0.01
 
 
 def test_what_is_not_known_is_not_zero() -> None:
-    cache = SteppedCache()
-    assert not cache.take(0.0, None)
-    assert cache.load() is None
-    assert cache.take(1.0, 0.0)
-    load = cache.load()
-    assert load is not None
-    assert (load.HasField("cache_percent"), load.cache_percent) == (True, 0)
-    assert cache.take(2.0, None)
-    assert cache.load() is None
+    cache = SteppedLoad()
+    assert not cache.take(0.0, EngineLoad(), None)
+    assert cache.message() is None
+    assert cache.take(1.0, EngineLoad(cache_used=0.0), None)
+    assert cache.message() == pb.ServingLoad(cache_percent=0)
+    assert cache.take(2.0, EngineLoad(cache_used=0.0), 0.5)
+    assert cache.message() == pb.ServingLoad(cache_percent=0, gpu_percent=50)
+    assert cache.take(3.0, EngineLoad(), 0.5)
+    assert cache.message() == pb.ServingLoad(gpu_percent=50)
+    assert cache.take(4.0, None, None)
+    assert cache.message() is None
+
+
+def test_a_wait_is_how_long_the_last_one_waits_as_fast_as_requests_end() -> None:
+    def page(waiting: int, finished: int | None) -> EngineLoad:
+        return EngineLoad(running=8, waiting=waiting, finished_requests=finished)
+
+    first, later = page(6, 100), page(6, 104)
+    assert first.since(None, 10.0).wait_seconds is None, "one page says nothing of it"
+    assert later.since(first, 10.0).wait_seconds == 6 * 10.0 / 4
+    assert page(0, 104).since(first, 10.0).wait_seconds == 0.0
+    assert page(2, 100).since(first, 10.0).wait_seconds == 20.0, "none has ended"
+    assert page(2, 3).since(first, 10.0).wait_seconds == 20.0, "it was started anew"
+    assert page(2, None).since(first, 10.0).wait_seconds is None
+    assert later.since(page(6, None), 10.0).wait_seconds is None
+
+
+def test_waits_are_told_in_tenths_of_a_second_with_what_is_answered_at_once() -> None:
+    load = SteppedLoad()
+    assert load.take(0.0, EngineLoad(running=3, wait_seconds=0.0), None)
+    assert load.message() == pb.ServingLoad(wait_seconds=0), "nobody waits, so it may have more"
+    for number in range(1, 30):
+        load.take(number * 10.0, EngineLoad(running=8, waiting=5, wait_seconds=4.0), None)
+    said = load.message()
+    assert said is not None
+    assert 3.0 <= said.wait_seconds <= 4.1
+    assert said.requests_at_once == 8
+    for number in range(30, 60):
+        load.take(number * 10.0, EngineLoad(running=2, wait_seconds=0.0), None)
+    said = load.message()
+    assert said is not None
+    assert said.wait_seconds <= 0.1
+    assert said.requests_at_once == 8, "it was seen to, and is remembered"
+    # What an engine says stays within what is taken.
+    huge = EngineLoad(running=2**53, waiting=2**53, wait_seconds=1e300)
+    for number in range(60, 90):
+        load.take(number * 10.0, huge, None)
+    said = load.message()
+    assert said is not None
+    assert is_possible(said)
 
 
 async def test_an_engine_that_says_nothing_any_more_is_not_known(
@@ -83,7 +133,7 @@ async def test_an_engine_that_says_nothing_any_more_is_not_known(
 
     told: list[int | None] = []
     control: Any = Control()
-    meter = CacheMeter(lambda: told.append(load.cache_percent if (load := meter.load()) else None))
+    meter = EngineMeter(lambda: told.append(load.cache_percent if (load := meter.load()) else None))
     keeping = asyncio.create_task(meter.keep("eng-1", control))
     await until(lambda: told == [50])
     said.append(None)

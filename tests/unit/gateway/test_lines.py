@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -28,8 +30,13 @@ def endpoint(name: str, room: int = 1) -> EngineEndpoint:
 class Waiting:
     """Engines of one version, and the requests that wait for a place there."""
 
-    def __init__(self, *endpoints: EngineEndpoint, **weights: int):
-        self.engines = Engines(weights=weights)
+    def __init__(
+        self,
+        *endpoints: EngineEndpoint,
+        priorities: Mapping[str, int] = MappingProxyType({}),
+        **weights: int,
+    ):
+        self.engines = Engines(weights=weights, priorities=priorities)
         self.there: Endpoints = endpoints
         # In the order in which they got a place.
         self.got: list[tuple[str, EnginePlace]] = []
@@ -177,6 +184,21 @@ async def test_what_runs_in_the_background_comes_last_and_yet_comes() -> None:
     await world.ask("p")
     await world.ask("p")
     assert await world.turns(held, 3) == ["p", "p", "grader"]
+
+
+async def test_what_waits_is_told_apart_from_what_lets_others_go_first() -> None:
+    world = Waiting(endpoint("e"))
+    held = world.take("a")
+    assert world.engines.lines() == {}
+    await world.ask("a", background=True)
+    assert world.engines.lines() == {"mv": (0, 0.0, 1)}
+    await world.ask("b")
+    await world.ask("c")
+    line = world.engines.lines()["mv"]
+    assert (line.requests, line.background) == (2, 1)
+    assert 0 <= line.seconds < FOREVER
+    assert await world.turns(held, 3) == ["b", "c", "a"]
+    assert world.engines.lines() == {}
 
 
 async def test_what_has_waited_long_in_the_background_is_like_the_others() -> None:

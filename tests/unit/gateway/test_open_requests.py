@@ -18,6 +18,7 @@ class Inference:
 
     def __init__(self) -> None:
         self.told: list[dict[str, int]] = []
+        self.lines: list[dict[str, tuple[int, float, int]]] = []
         self.reporters: set[str] = set()
         self.away = False
         self.refused = 0
@@ -28,6 +29,12 @@ class Inference:
             code = grpc.StatusCode.UNAVAILABLE
             raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.told.append(dict(request.open_requests))
+        self.lines.append(
+            {
+                name: (one.requests, one.seconds, one.background)
+                for name, one in request.lines.items()
+            }
+        )
         self.reporters.add(request.reporter)
         return pb.ReportLoadResponse()
 
@@ -37,7 +44,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[OpenReque
     monkeypatch.setattr(routes, "CHANGE_SECONDS", 0.0)
     monkeypatch.setattr(routes, "REPEAT_SECONDS", 0.05)
     inference: Any = Inference()
-    load = OpenRequests(inference)
+    load = OpenRequests(inference, lambda: {"v1": (3, 2.5, 1)})
     task = asyncio.create_task(load.report())
     yield load, inference
     task.cancel()
@@ -49,6 +56,7 @@ async def test_what_opens_and_ends_is_told_and_an_empty_gateway_is_silent(
     load, inference = pair
     with load.counted("v1"), load.counted("v1"), load.counted("v2"), load.counted(""):
         await until(lambda: inference.told[-1:] == [{"v1": 2, "v2": 1}])
+        assert inference.lines[-1] == {"v1": (3, 2.5, 1)}
         count = len(inference.told)
         # Said again, since what is old counts no more.
         await until(lambda: len(inference.told) > count + 2)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.inference.planning.scaling import (
-    CACHE_TOLERANCE,
     DOWN_SECONDS,
     TOLERANCE,
     UP_AT_LEAST,
+    USE_TOLERANCE,
+    EngineUse,
+    ModelLoad,
     ScaleBounds,
     Scaler,
     recommended,
 )
-from windlass_agent.engines.metering import SteppedCache
+from windlass_agent.engines.metering import SteppedMean, stepped_percent
 
 BOUNDS = ScaleBounds(least=1, most=10, target=8)
 _BOUNDS = st.builds(
@@ -28,11 +31,16 @@ _CACHES = st.lists(st.none() | st.integers(0, 100), max_size=12)
 _LOADS = st.lists(st.integers(0, 400), min_size=1, max_size=60)
 
 
+def used(requests: int, cache: Sequence[int | None]) -> ModelLoad:
+    """A load of engines whose caches are used so much."""
+    return ModelLoad(requests, engines=[EngineUse(cache=one) for one in cache])
+
+
 def run(loads: list[int], bounds: ScaleBounds, *, start: int, seconds: float = 1.0) -> list[int]:
     """The numbers of engines over time, where each decision comes true at once."""
     scaler, current, found = Scaler(), start, []
     for number, load in enumerate(loads):
-        current = scaler.decide(number * seconds, current, load, bounds)
+        current = scaler.decide(number * seconds, current, ModelLoad(load), bounds)
         found.append(current)
     return found
 
@@ -61,9 +69,9 @@ def test_a_new_planner_ends_nothing_at_once() -> None:
 
 def test_a_planner_that_slept_ends_nothing_at_once() -> None:
     scaler = Scaler()
-    assert scaler.decide(0.0, 5, 40, BOUNDS) == 5
+    assert scaler.decide(0.0, 5, ModelLoad(40), BOUNDS) == 5
     # The database was away for long, and no gateway has said anything since.
-    assert scaler.decide(DOWN_SECONDS + 100, 5, 0, BOUNDS) == 5
+    assert scaler.decide(DOWN_SECONDS + 100, 5, ModelLoad(0), BOUNDS) == 5
 
 
 def test_none_become_one_by_one_request_and_none_again() -> None:
@@ -84,7 +92,7 @@ def test_it_settles_under_a_constant_load_and_never_swings(
     found = run([load] * 400, bounds, start=start, seconds=2.0)
     last = found[-1]
     assert found[-100:] == [last] * 100
-    assert recommended(last, load, bounds) == last
+    assert recommended(last, ModelLoad(load), bounds) == last
     # Up or down, never both.
     path = [start, *found] if bounds.least <= start <= bounds.most else found
     rises = [after - before for before, after in itertools.pairwise(path)]
@@ -129,14 +137,14 @@ FULL = ScaleBounds(least=1, most=10, target=1000, target_cache=90)
 def test_full_caches_ask_for_more_engines_than_requests_do(
     cache: list[int | None], expected: int
 ) -> None:
-    assert recommended(len(cache), 20, FULL, cache) == expected
+    assert recommended(len(cache), used(20, cache), FULL) == expected
     off = replace(FULL, target_cache=0)
-    assert recommended(len(cache), 20, off, cache) == 1, "no target, no matter"
+    assert recommended(len(cache), used(20, cache), off) == 1, "no target, no matter"
 
 
 def test_no_engine_is_added_that_no_request_would_come_to() -> None:
-    assert recommended(2, 2, FULL, [100, 100]) == 2
-    assert recommended(2, 0, FULL, [100, 100]) == 1, "whatever its agent says"
+    assert recommended(2, used(2, [100, 100]), FULL) == 2
+    assert recommended(2, used(0, [100, 100]), FULL) == 1, "whatever its agent says"
 
 
 @given(st.integers(0, 400), _BOUNDS, st.integers(0, 100), _CACHES, st.integers(0, 4))
@@ -144,14 +152,14 @@ def test_caches_add_to_what_requests_need_and_stay_in_bounds(
     load: int, bounds: ScaleBounds, target: int, cache: list[int | None], unsaid: int
 ) -> None:
     current, bounds = len(cache) + unsaid, replace(bounds, target_cache=target)
-    by_requests = recommended(current, load, bounds)
-    found = recommended(current, load, bounds, cache)
+    by_requests = recommended(current, ModelLoad(load), bounds)
+    found = recommended(current, used(load, cache), bounds)
     assert max(by_requests, bounds.least) <= found <= bounds.most
     known = [one for one in cache if one is not None]
     if not known:
         assert found == by_requests, "what is not known changes nothing"
     if found > max(by_requests, current):
-        assert sum(known) > (target + CACHE_TOLERANCE) * current
+        assert sum(known) > (target + USE_TOLERANCE) * current
 
 
 @given(
@@ -163,20 +171,20 @@ def test_a_constant_use_of_caches_settles_though_agents_say_it_in_steps(
     total: int, target: int, most: int, start: int, load: int
 ) -> None:
     bounds = ScaleBounds(1, most, 1000, target)
-    scaler, current, engines, found = Scaler(), start, list[SteppedCache](), []
+    scaler, current, engines, found = Scaler(), start, list[SteppedMean](), []
     for number in range(800):
         engines = engines[:current]
-        cache = [one.percent for one in engines] + [None] * (current - len(engines))
-        engines += [SteppedCache() for _ in range(current - len(engines))]
+        cache = [one.told for one in engines] + [None] * (current - len(engines))
+        engines += [stepped_percent() for _ in range(current - len(engines))]
         for one in engines:
-            one.take(number * 10.0, min(1.0, total / 100 / current))
-        current = scaler.decide(number * 10.0, current, load, bounds, cache)
+            one.take(number * 10.0, min(100.0, total / current))
+        current = scaler.decide(number * 10.0, current, used(load, cache), bounds)
         found.append(current)
     last = found[-1]
     assert found[-200:] == [last] * 200
     if last < min(most, load):
         # One step, and what a step may hide.
-        assert min(100, total / last) <= target + 2 * CACHE_TOLERANCE
+        assert min(100, total / last) <= target + 2 * USE_TOLERANCE
     rises = [after - before for before, after in itertools.pairwise(found) if after != before]
     turns = sum(before * after < 0 for before, after in itertools.pairwise(rises))
     assert turns <= 1, "it may go too far while means follow, and back, and never again"

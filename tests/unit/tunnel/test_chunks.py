@@ -25,6 +25,7 @@ CHUNKS = st.builds(
     cluster_id=st.text(max_size=5),
     target=st.none() | st.builds(Target, workload_id=st.text(max_size=3)),
     error=st.text(max_size=5),
+    relayed=st.booleans(),
 )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.adopted import AdoptedDriver
+from windlass_agent.executors.gpu_meter import GpuMeter
 from windlass_agent.executors.kubernetes.authority import kept_authority
 from windlass_agent.executors.kubernetes.delivery import LogDelivery
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
@@ -14,6 +15,7 @@ from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import EngineInformers
+from windlass_agent.executors.kubernetes.engines.prometheus import PrometheusGpus
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
@@ -92,6 +94,7 @@ async def kubernetes_executor(
         keepers=keepers,
         positions=lambda: positions.positions,
         patience=settings.patience,
+        gpus=GpuMeter(PrometheusGpus(asked)) if (asked := settings.engines.prometheus) else None,
         looked=engines_looked,
         changed=changed,
     )

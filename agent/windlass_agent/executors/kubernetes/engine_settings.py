@@ -34,6 +34,20 @@ class EngineImage(_Part):
     )
 
 
+class PrometheusSettings(_Part):
+    """A Prometheus that knows how busy the GPUs of pods are."""
+
+    url: str = Field(
+        pattern=r"^https?://[^\s@]{1,500}$", description="Its address, such as `http://host:9090`."
+    )
+    gpu_query: str = Field(
+        "avg by (namespace, pod, exported_namespace, exported_pod) (DCGM_FI_DEV_GPU_UTIL)",
+        min_length=1,
+        max_length=2000,
+        description="Query of the percent by namespace and pod, of another exporter than DCGM's.",
+    )
+
+
 class EngineSettings(_Part):
     """The engines of a cluster; none without an image."""
 
@@ -61,6 +75,9 @@ class EngineSettings(_Part):
     )
     drain: int = Field(
         300, ge=1, description="Seconds that open requests keep a pod that should end."
+    )
+    prometheus: PrometheusSettings | None = Field(
+        None, description="Prometheus that knows how busy GPUs are; none: nobody measures it."
     )
     overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
         {}, description="Pod template, merged into the pod of every engine."

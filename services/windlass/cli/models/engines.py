@@ -12,6 +12,7 @@ COLUMNS = {
     "ENGINE": field("engine"),
     "CLUSTER": field("cluster_id"),
     "CACHE": lambda item: _percent(item.get("cache_percent")),
+    "GPU": lambda item: _percent(item.get("gpu_percent")),
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
     "SINCE": moment("created_at"),
     "REASON": field("message"),

@@ -9,7 +9,9 @@ from windlass.bounds import (
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
+    MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
+    MAX_TARGET_WAIT_SECONDS,
     TARGET_REQUESTS,
     EngineName,
 )
@@ -29,6 +31,8 @@ _KEPT = (
     "max_replicas",
     "target_requests",
     "target_cache",
+    "target_gpu",
+    "target_wait_seconds",
     "schedule",
     "idle_seconds",
     "clusters",
@@ -81,6 +85,25 @@ def activate(
             "makes more engines; 0: however much is. Default: 90.",
         ),
     ] = None,
+    target_gpu: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_TARGET_GPU,
+            help="Percent of its GPUs' time that each engine may be busy before load makes more "
+            "engines; 0: all of it. Default: 0.",
+        ),
+    ] = None,
+    target_wait_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--target-wait",
+            min=0,
+            max=MAX_TARGET_WAIT_SECONDS,
+            help="Seconds that requests may wait for a busy engine before load makes more; 0: "
+            "however long. Default: 0.",
+        ),
+    ] = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,6 +153,8 @@ def activate(
         "max_replicas": max_replicas,
         "target_requests": target,
         "target_cache": target_cache,
+        "target_gpu": target_gpu,
+        "target_wait_seconds": target_wait_seconds,
         "idle_seconds": idle_seconds,
         "engine": engine,
         "gpus": gpus,
@@ -213,7 +238,9 @@ def _target(item: Item) -> str:
         return ""
     requests = item.get("target_requests") or TARGET_REQUESTS
     cache = f", cache {item['target_cache']}%" if item.get("target_cache") else ""
-    return f"{requests} requests{cache}"
+    gpu = f", GPU {item['target_gpu']}%" if item.get("target_gpu") else ""
+    wait = f", wait {item['target_wait_seconds']} s" if item.get("target_wait_seconds") else ""
+    return f"{requests} requests{cache}{gpu}{wait}"
 
 
 def _wanted(item: Item) -> int:

@@ -4,12 +4,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.workload_phases import is_possible
 
 # The end of a guest's logs is the longest.
 MAX_TEXT = 64 * 1024
 MAX_SENTENCE = 4000
 _LONG = frozenset({"log_tail"})
-MAX_PERCENT = 100
 
 
 def bound_texts(message: Message) -> None:
@@ -28,8 +28,7 @@ def bound_texts(message: Message) -> None:
 
 def bound_load(status: pb.WorkloadStatus) -> None:
     """Takes back a load that cannot be: one that is not known, rather than one of zero."""
-    said = status.load.cache_percent
-    if status.phase != pb.PHASE_RUNNING or not 0 <= said <= MAX_PERCENT:
+    if status.phase != pb.PHASE_RUNNING or not is_possible(status.load):
         status.ClearField("load")
 
 

@@ -250,6 +250,11 @@ class LimitsSection(Section):
         description="Shares of busy engines by organization id, and of an organization's projects "
         "by project id, such as `{proj_4f1cK2mQ: 4}`; 1 for all others.",
     )
+    priorities: dict[TenantId, Annotated[int, Field(ge=-10, le=10)]] = Field(
+        {},
+        description="Whose requests go first at busy engines, by organization id, or by project id "
+        "for that project: the larger number, such as `{proj_4f1cK2mQ: 1}`; 0 for all others.",
+    )
 
 
 class QuotasSection(Section):

@@ -15,7 +15,9 @@ from windlass.bounds import (
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
+    MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
+    MAX_TARGET_WAIT_SECONDS,
     TARGET_CACHE,
     EngineName,
 )
@@ -64,6 +66,24 @@ class PutServing(Body):
             "before load makes more engines; 0: however much is.",
         ),
     ] = TARGET_CACHE
+    target_gpu: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_TARGET_GPU,
+            description="Percent of its GPUs' time that each engine may be busy before load makes "
+            "more engines; 0: all of it.",
+        ),
+    ] = 0
+    target_wait_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_TARGET_WAIT_SECONDS,
+            description="Seconds that requests may wait for a busy engine before load makes more; "
+            "0: however long.",
+        ),
+    ] = 0
     schedule: Annotated[
         list[ScheduleWindow],
         Field(max_length=MAX_WINDOWS, description="Windows of time with more engines."),
@@ -133,6 +153,8 @@ def servings_router(app: App) -> APIRouter:
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
             target_cache=body.target_cache,
+            target_gpu=body.target_gpu,
+            target_wait_seconds=body.target_wait_seconds,
             schedule=window_messages(body.schedule),
             idle_seconds=body.idle_seconds,
             clusters=body.clusters,

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -179,7 +179,15 @@ def _places(concurrency: int) -> int:
 class OpenRequests:
     """Open and held requests by the version of the engines that answer."""
 
-    def __init__(self, inference: rpc.InferenceInternalServiceAsyncStub):
+    def __init__(
+        self,
+        inference: rpc.InferenceInternalServiceAsyncStub,
+        lines: Callable[[], Mapping[str, tuple[int, float, int]]] = dict,
+    ):
+        """`lines` tells how many of them wait for busy engines, the longest wait in seconds, and
+        how many wait beside these that let others go first.
+        """
+        self._lines = lines
         self._inference = inference
         self._reporter = new_id("gw-")
         self._open = Counter[str]()
@@ -209,6 +217,9 @@ class OpenRequests:
                     await self._changed.wait()
             self._changed.clear()
             request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
+            for version, (number, seconds, background) in self._lines().items():
+                line = request.lines[version]
+                line.requests, line.seconds, line.background = number, seconds, background
             pause = CHANGE_SECONDS
             try:
                 await self._inference.ReportLoad(request, timeout=CALL_SECONDS)

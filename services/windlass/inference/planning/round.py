@@ -15,6 +15,7 @@ from windlass.inference.domain import (
     UNKNOWN_SECONDS,
     WAITED_SECONDS,
     Engine,
+    GatewayLine,
     InferencePolicy,
     Name,
     Rows,
@@ -24,7 +25,13 @@ from windlass.inference.domain import (
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
 from windlass.inference.planning.devices import DIVIDES, cannot_hold, fitting_gpus
-from windlass.inference.planning.scaling import ScaleBounds, Scalers
+from windlass.inference.planning.scaling import (
+    AWAY,
+    EngineUse,
+    ModelLoad,
+    ScaleBounds,
+    Scalers,
+)
 from windlass.inference.planning.waits import Waits
 from windlass.inference.stacks.stack import REACHES, Stack
 
@@ -84,7 +91,7 @@ class Round:
             self._pin(serving)
         # How many load asks for.
         self._scaled = {
-            one.version_id: self._scale(one, rows.loads.get(one.version_id, 0), scalers)
+            one.version_id: self._scale(one, rows, scalers)
             for one in rows.servings
             if one.scales and self.wants.get(one.version_id)
         }
@@ -142,12 +149,15 @@ class Round:
         """The number of engines that a wanted version should have."""
         return max(1, self._pinned[version], self._scaled.get(version, 0))
 
-    def _scale(self, serving: Serving, load: int, scalers: Scalers) -> int:
+    def _scale(self, serving: Serving, rows: Rows, scalers: Scalers) -> int:
         bounds = ScaleBounds(
             least=max(1, serving.least(self.now)),
             most=serving.max_replicas,
             target=serving.target_requests or TARGET_REQUESTS,
             target_cache=serving.target_cache,
+            target_gpu=serving.target_gpu,
+            target_wait_seconds=serving.target_wait_seconds,
+            set_at=serving.updated_at,
         )
         version = serving.version_id
         engines = [
@@ -155,9 +165,15 @@ class Round:
             for slot, engine in self.running.items()
             if slot[0] == version and slot[1] < bounds.most
         ]
+        line = rows.lines.get(version, GatewayLine())
         # What was said by an engine that is away now counts no more.
-        cache = [self.view.cache_percent(one) if self.answers(one) else None for one in engines]
-        return scalers.decide(version, self.now, len(engines), load, bounds, cache)
+        uses = [
+            EngineUse.said(self.view.load(one)) if self.answers(one) else AWAY for one in engines
+        ]
+        load = ModelLoad(
+            rows.loads.get(version, 0), line.requests, line.seconds, line.background, uses
+        )
+        return scalers.decide(version, self.now, len(engines), load, bounds)
 
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""

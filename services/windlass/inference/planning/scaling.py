@@ -6,20 +6,25 @@ https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
+
+from windlass.api.clusters.v1.clusters_pb2 import ServingLoad
 
 # A load so near to the target changes nothing.
 TOLERANCE = 0.1
-# Percent points: by less than a step, agents may say another use of a cache than there is. The
-# HPA's tenth would make of a target of 90 one of 99, which a full vLLM hardly ever shows.
-CACHE_STEP = 5
-CACHE_TOLERANCE = 4
+# Percent points: by less than a step, agents may say another use than there is. The HPA's tenth
+# would make of a target of 90 one of 99, which a full vLLM hardly ever shows.
+USE_STEP = 5
+USE_TOLERANCE = 4
 # Fewer are recommended for so long before fewer run.
 DOWN_SECONDS = 300.0
 # In one period as many as are there may be added, and these few in any case.
 UP_SECONDS = 15.0
 UP_AT_LEAST = 4
+# Of what is divided twice and should be whole.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +35,117 @@ class ScaleBounds:
     most: int
     # Open requests.
     target: int
-    # Percent of its cache in use; 0: however much is.
+    # Percent of its cache in use, and of its GPUs' time; 0: however much is.
     target_cache: int = 0
+    target_gpu: int = 0
+    # Seconds that a request may wait; 0: however long.
+    target_wait_seconds: int = 0
+    # When they were set: what was learned with others counts no more.
+    set_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """Use of an engine, as it says it; None where it does not say."""
+
+    answers: bool = True
+    # Percent.
+    cache: int | None = None
+    gpu: int | None = None
+    # That a request waits in it, and how many it answers at once while some wait.
+    wait_seconds: float | None = None
+    at_once: int | None = None
+
+    @classmethod
+    def said(cls, load: ServingLoad) -> Self:
+        """Returns the use that an engine says that answers."""
+        has = load.HasField
+        return cls(
+            cache=load.cache_percent if has("cache_percent") else None,
+            gpu=load.gpu_percent if has("gpu_percent") else None,
+            wait_seconds=load.wait_seconds if has("wait_seconds") else None,
+            at_once=load.requests_at_once if has("requests_at_once") else None,
+        )
+
+
+# Of an engine that does not answer, nothing is known.
+AWAY = EngineUse(answers=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """Requests that gateways have open for a model, and its engines, those that start included."""
+
+    requests: int
+    # Of the requests, those in line for a busy engine, and how long the first of them has waited.
+    in_line: int = 0
+    line_seconds: float = 0.0
+    # Of the requests, those in line that let others go first.
+    background: int = 0
+    engines: Sequence[EngineUse] = ()
+
+    @property
+    def pressing(self) -> int:
+        """The requests that are to be answered without a wait."""
+        return max(0, self.requests - self.background)
+
+    @property
+    def answering(self) -> int:
+        """The engines that answer."""
+        return sum(one.answers for one in self.engines)
+
+    @property
+    def wait_seconds(self) -> float:
+        """Seconds that a request waits, in line and then in an engine."""
+        waits = [one.wait_seconds for one in self.engines if one.wait_seconds is not None]
+        return self.line_seconds + (sum(waits) / len(waits) if waits else 0.0)
+
+    @property
+    def at_once(self) -> float:
+        """The requests that each engine answers at once, at least one; to be asked where some wait.
+
+        Those in no line are at engines; of these, some may wait there.
+        """
+        found = (self.pressing - self.in_line) / self.answering
+        said = [one.at_once for one in self.engines if one.at_once is not None]
+        return max(1.0, min(found, sum(said) / len(said)) if said else found)
 
 
 def recommended(
-    current: int, load: int, bounds: ScaleBounds, cache: Sequence[int | None] = ()
+    current: int, load: ModelLoad, bounds: ScaleBounds, *, at_once: float = math.inf
 ) -> int:
-    """The engines that so many open requests need, whatever was before.
+    """The engines that a load needs, whatever was before.
 
-    `cache` is the percent in use of each engine's cache; None of one that does not say.
+    `at_once` are the requests beyond which those of an engine would wait too long.
     """
-    if current and abs(load / (current * bounds.target) - 1) <= TOLERANCE:
+    requests = load.requests
+    if current and abs(requests / (current * bounds.target) - 1) <= TOLERANCE:
         wanted = current
     else:
-        wanted = math.ceil(load / bounds.target)
+        wanted = math.ceil(requests / bounds.target)
+    further = max(
+        _with_room(current, (one.cache for one in load.engines), bounds.target_cache),
+        _with_room(current, (one.gpu for one in load.engines), bounds.target_gpu),
+        math.ceil(load.pressing / at_once - _ROUNDING) if bounds.target_wait_seconds else 0,
+    )
     # One more than there are requests would have none, whatever agents say.
-    wanted = max(wanted, min(_with_room(current, cache, bounds.target_cache), load))
+    wanted = max(wanted, min(further, requests))
     return min(max(wanted, bounds.least), bounds.most)
 
 
-def _with_room(current: int, cache: Sequence[int | None], target: int) -> int:
-    """The engines of which each would use the target of its cache; 0 where nothing is known.
+def _with_room(current: int, uses: Iterable[int | None], target: int) -> int:
+    """The engines of which each would be used to the target; 0 where nothing is known.
 
     What does not say counts as the HPA counts missing metrics: as idle where more may follow, and
     as used to the target where fewer may.
     """
-    known = [one for one in cache if one is not None]
+    known = [one for one in uses if one is not None]
     if not (known and target):
         return 0
     used, unknown = sum(known), max(0, current - len(known))
-    if used > (target + CACHE_TOLERANCE) * (len(known) + unknown):
+    if used > (target + USE_TOLERANCE) * (len(known) + unknown):
         return math.ceil(used / target)
-    used += CACHE_STEP * len(known) + target * unknown
+    used += USE_STEP * len(known) + target * unknown
     return min(current, math.ceil(used / target))
 
 
@@ -75,15 +158,12 @@ class Scaler:
         self._recommended: deque[tuple[float, int]] = deque()
         # When, and how many there were then.
         self._counts: deque[tuple[float, int]] = deque()
+        # The requests that an engine answers at once before others wait too long, as far as that
+        # was seen, and when the bounds were set for which it was.
+        self._at_once = math.inf
+        self._set_at = 0.0
 
-    def decide(
-        self,
-        now: float,
-        current: int,
-        load: int,
-        bounds: ScaleBounds,
-        cache: Sequence[int | None] = (),
-    ) -> int:
+    def decide(self, now: float, current: int, load: ModelLoad, bounds: ScaleBounds) -> int:
         """The engines that should run now, of which `current` do.
 
         More follow at once, as fast as may be; fewer once nothing else was recommended for a
@@ -93,10 +173,26 @@ class Scaler:
         self._forget(now)
         if not self._recommended:
             self._remember(now, current)
-        self._remember(now, recommended(current, load, bounds, cache))
+        self._learn(load, bounds)
+        self._remember(now, recommended(current, load, bounds, at_once=self._at_once))
         wanted = self._recommended[0][1]
         wanted = min(wanted, self._fastest(now, current))
         return min(max(wanted, bounds.least), bounds.most)
+
+    def _learn(self, load: ModelLoad, bounds: ScaleBounds) -> None:
+        """Learns how many requests an engine answers at once, while too many wait or none.
+
+        Once nobody waits any more this is not seen, and to forget it would end the engines that
+        are the reason, again and again. It becomes more where engines have more without a wait.
+        """
+        if bounds.set_at != self._set_at:
+            self._at_once, self._set_at = math.inf, bounds.set_at
+        if not (bounds.target_wait_seconds and load.answering):
+            return
+        if load.wait_seconds > bounds.target_wait_seconds:
+            self._at_once = load.at_once
+        else:
+            self._at_once = max(self._at_once, load.pressing / load.answering)
 
     def _remember(self, now: float, number: int) -> None:
         """Keeps the largest of the recommendations that still count, and those after it."""
@@ -126,18 +222,12 @@ class Scalers:
         self._by_version: dict[str, Scaler] = {}
 
     def decide(
-        self,
-        version: str,
-        now: float,
-        current: int,
-        load: int,
-        bounds: ScaleBounds,
-        cache: Sequence[int | None] = (),
+        self, version: str, now: float, current: int, load: ModelLoad, bounds: ScaleBounds
     ) -> int:
         """The engines of a version that should run now."""
         if version not in self._by_version:
             self._by_version[version] = Scaler(down_seconds=self._down_seconds)
-        return self._by_version[version].decide(now, current, load, bounds, cache)
+        return self._by_version[version].decide(now, current, load, bounds)
 
     def keep(self, versions: set[str]) -> None:
         """Forgets all others."""

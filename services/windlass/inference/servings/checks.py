@@ -11,7 +11,9 @@ from windlass.bounds import (
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
+    MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
+    MAX_TARGET_WAIT_SECONDS,
     MIN_IDLE_SECONDS,
     TARGET_CACHE,
 )
@@ -23,6 +25,7 @@ from windlass.engine_arguments import (
     from_message,
     not_taken,
 )
+from windlass.inference.domain import Serving
 from windlass.serving_schedules import (
     MAX_WINDOWS,
     ScheduleWindow,
@@ -31,16 +34,30 @@ from windlass.serving_schedules import (
 
 # What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
-    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "schedule",
-    "idle_seconds", "clusters",
+    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "target_gpu",
+    "target_wait_seconds", "schedule", "idle_seconds", "clusters",
 )  # fmt: skip
 # The most of what is at least 0.
 _MOST = {
     "min_replicas": MAX_REPLICAS,
     "target_requests": MAX_TARGET_REQUESTS,
     "target_cache": MAX_TARGET_CACHE,
+    "target_gpu": MAX_TARGET_GPU,
+    "target_wait_seconds": MAX_TARGET_WAIT_SECONDS,
     "gpus": MAX_ENGINE_GPUS,
 }
+
+
+# What gateways of the release before do not know, and where nobody has said otherwise.
+_USUAL = {"target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0}
+
+
+def complete(request: pb.PutServingRequest, before: Serving | None) -> None:
+    """Sets what a request leaves out as it was, or to what is usual."""
+    said = {field.name for field, _ in request.ListFields()}
+    for name, usual in _USUAL.items():
+        if name not in said:
+            setattr(request, name, usual if before is None else getattr(before, name))
 
 
 def require_bounds(request: pb.PutServingRequest) -> None:
@@ -117,7 +134,8 @@ def require_plain(
     where = f"whose engines answer for it; set {{name}} for {base.id}"
     if is_copy:
         where = "and its merged copy has engines like those; only min_replicas can be set for it"
-    default = pb.PutServingRequest(target_cache=TARGET_CACHE)
+    default = pb.PutServingRequest()
+    complete(default, None)
     for name in _OF_ENGINES:
         if getattr(request, name) != getattr(default, name):
             raise InvalidArgument(

@@ -7,9 +7,6 @@ from functools import partial
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
-from windlass.bounds import (
-    TARGET_CACHE,
-)
 from windlass.core.db.paging import page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound
@@ -31,6 +28,7 @@ from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
 from windlass.inference.servings.checks import (
     arguments_of,
+    complete,
     require_base,
     require_bounds,
     require_own,
@@ -67,14 +65,14 @@ class ServingRequests:
     async def put(self, request: pb.PutServingRequest) -> pb.Serving:
         """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
         principal = current()
-        if not request.HasField("target_cache"):
-            request.target_cache = TARGET_CACHE
         require_bounds(request)
         arguments = arguments_of(request, request.engine or self._policy.engine)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
         require_own_engines(model)
+        rows = await self._store.rows()
+        complete(request, _serving_of(model, rows))
         serving = Serving(
             project_id=model.project_id,
             model=model.id,
@@ -89,11 +87,13 @@ class ServingRequests:
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
             target_cache=request.target_cache,
+            target_gpu=request.target_gpu,
+            target_wait_seconds=request.target_wait_seconds,
             schedule=schedule_of(request),
             idle_seconds=request.idle_seconds,
             clusters=tuple(request.clusters.items()),
         )
-        names = await self._names_with(serving)
+        names = await self._names_with(serving, rows)
         name = names.get(serving.version_id)
         is_copy = name is not None and bool(name.copied_from)
         if base.id:
@@ -140,9 +140,8 @@ class ServingRequests:
         rows = await self._store.rows()
         return _set_for(model, rows), rows
 
-    async def _names_with(self, serving: Serving) -> Mapping[str, Name]:
+    async def _names_with(self, serving: Serving, rows: Rows) -> Mapping[str, Name]:
         """The names as they are once a serving is set: it may say what adapters are copies."""
-        rows = await self._store.rows()
         key = (serving.project_id, serving.model)
         others = [one for one in rows.servings if (one.project_id, one.model) != key]
         asked = replace(rows, servings=[*others, serving])
@@ -182,10 +181,14 @@ class ServingRequests:
             )
 
 
+def _serving_of(model: models_pb2.Model, rows: Rows) -> Serving | None:
+    key = (model.project_id, model.id)
+    return next((one for one in rows.servings if (one.project_id, one.model) == key), None)
+
+
 def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
-    for serving in rows.servings:
-        if (serving.project_id, serving.model) == (model.project_id, model.id):
-            return serving
+    if (serving := _serving_of(model, rows)) is not None:
+        return serving
     raise NotFound(
         f"No engine of {model.id!r} is set to run; a request starts one.",
         reason="serving_not_found",
@@ -224,6 +227,8 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         target_cache=serving.target_cache,
+        target_gpu=serving.target_gpu,
+        target_wait_seconds=serving.target_wait_seconds,
         replicas=wanted,
         schedule=window_messages(serving.schedule),
         idle_seconds=serving.idle_seconds,

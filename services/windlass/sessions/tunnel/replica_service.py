@@ -61,7 +61,8 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         theirs = ByteStream(context)
         try:
             ours = await self._tunnels.connect(first.cluster_id, first.target)
-            await context.write(pb.Chunk(connection_id=first.target.workload_id))
+            relayed = not self._tunnels.holds(first.cluster_id)
+            await context.write(pb.Chunk(connection_id=first.target.workload_id, relayed=relayed))
             await splice(theirs, ours)
             await theirs.finished()
         finally:

@@ -19,6 +19,17 @@ def serves(used: float | None) -> keeper_pb2.EngineState:
     return keeper_pb2.EngineState(phase=pb.PHASE_RUNNING, load=load)
 
 
+def test_its_status_says_waits_and_gpus_too() -> None:
+    engine = told(workload())
+    load = keeper_pb2.EngineLoad(running=4, waiting=9, wait_seconds=2.5)
+    waits = keeper_pb2.EngineState(phase=pb.PHASE_RUNNING, load=load)
+    see(engine, shown(workload(), POD), waits, gpu=0.7)
+    expected = pb.ServingLoad(wait_seconds=2.5, requests_at_once=4, gpu_percent=70)
+    assert engine.status().load == expected
+    see(engine, shown(workload(), POD), LOADS, at=1, gpu=0.7)
+    assert not engine.status().HasField("load"), "it serves no more"
+
+
 def test_its_status_says_the_use_of_its_cache_in_steps() -> None:
     engine = told(workload())
     see(engine, shown(workload(), POD), SERVES)

@@ -67,8 +67,14 @@ def told(made: pb.Workload) -> TrackedEngine:
     return engine
 
 
-def see(engine: TrackedEngine, snapshot: EngineSnapshot, state: Any = None, at: float = 0) -> None:
-    engine.see(snapshot, state, clock=at, patience=PATIENCE)
+def see(
+    engine: TrackedEngine,
+    snapshot: EngineSnapshot,
+    state: Any = None,
+    at: float = 0,
+    gpu: float | None = None,
+) -> None:
+    engine.see(snapshot, state, clock=at, patience=PATIENCE, gpu=gpu)
 
 
 def test_it_is_made_once_and_serves_by_the_keepers_word() -> None:

@@ -13,6 +13,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.engines.load import EngineLoad
+from windlass_agent.executors.gpu_meter import GpuMeter
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import (
@@ -20,6 +21,7 @@ from windlass_agent.executors.kubernetes.engines.observed import (
     EngineInformers,
     EngineSnapshot,
 )
+from windlass_agent.executors.kubernetes.engines.prometheus import PodKey
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.informers import Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
@@ -51,6 +53,7 @@ class EnginePodDriver:
         keepers: Keepers,
         positions: Callable[[], Positions],
         patience: Patience,
+        gpus: GpuMeter[PodKey] | None,
         looked: asyncio.Event,
         changed: Callable[[], None],
     ):
@@ -60,6 +63,7 @@ class EnginePodDriver:
         self._keepers = keepers
         self._positions = positions
         self._patience = patience
+        self._gpus = gpus
         self._looked = looked
         self._changed = changed
         self._engines: dict[str, TrackedEngine] = {}
@@ -98,6 +102,8 @@ class EnginePodDriver:
     async def adopt(self) -> None:
         """Starts the informers and takes over the engines that they show."""
         self._spawn(run_forever("following_engines", self._informers.run))
+        if self._gpus is not None:
+            self._spawn(run_forever("measuring_gpus", self._gpus.run))
         while not self._informers.settled:
             await self._looked.wait()
             self._looked.clear()
@@ -155,7 +161,8 @@ class EnginePodDriver:
             before = engine.status()
             snapshot = snapshots.get(workload_id, _NOTHING)
             state = self._keepers.state(snapshot.pod.uid) if snapshot.pod is not None else None
-            engine.see(snapshot, state, clock=clock, patience=self._patience)
+            gpu = self._gpu_use(snapshot.pod)
+            engine.see(snapshot, state, clock=clock, patience=self._patience, gpu=gpu)
             if engine.is_gone:
                 del self._engines[workload_id]
                 self._changed()
@@ -165,6 +172,11 @@ class EnginePodDriver:
             if not engine.working and engine.due(clock) is not Due.NOTHING:
                 engine.working = True
                 self._spawn(self._bring_about(engine))
+
+    def _gpu_use(self, pod: PodSnapshot | None) -> float | None:
+        if pod is None or self._gpus is None:
+            return None
+        return self._gpus.use([(pod.namespace, pod.name)])
 
     def _found(self, deployment: EngineDeployment) -> TrackedEngine:
         """An engine that an earlier life of the agent made, until somebody tells of it."""

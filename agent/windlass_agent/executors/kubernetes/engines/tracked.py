@@ -10,7 +10,7 @@ from windlass.api.keeper.v1 import keeper_pb2
 from windlass.core.backoff import Backoff
 from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.engines.load import EngineLoad, load_of
-from windlass_agent.engines.metering import SteppedCache
+from windlass_agent.engines.metering import SteppedLoad
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
@@ -55,7 +55,7 @@ class TrackedEngine:
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
     _digest: str = ""
-    _cache: SteppedCache = field(default_factory=SteppedCache)
+    _load: SteppedLoad = field(default_factory=SteppedLoad)
 
     @property
     def is_wanted(self) -> bool:
@@ -108,8 +108,9 @@ class TrackedEngine:
         *,
         clock: float,
         patience: Patience,
+        gpu: float | None = None,
     ) -> None:
-        """Takes what the cluster shows and what the keeper of its pod says."""
+        """Takes what the cluster shows, what its pod's keeper says, and how busy its GPUs are."""
         self.snapshot, self.state = snapshot, state
         if snapshot.deployment is not None:
             self.made_at, self.may_exist = 0.0, False
@@ -119,8 +120,7 @@ class TrackedEngine:
         if self.is_wanted and not leaves and not (snapshot.deployment is None and self._trouble[1]):
             ends = self._count_ends(snapshot.pod)
             self.find(diagnose(snapshot, state, ends=ends), clock=clock, patience=patience)
-        load = self.load if self.serves else None
-        self._cache.take(clock, load.cache_used if load is not None else None)
+        self._load.take(clock, *((self.load, gpu) if self.serves else (None, None)))
 
     def _count_ends(self, pod: PodSnapshot | None) -> int:
         """The ends of its container since it served, or since this life saw the pod first."""
@@ -181,6 +181,6 @@ class TrackedEngine:
             status.endpoint = f"pod://{pod.namespace}/{pod.name}"
             status.capabilities.CopyFrom(self.state.capabilities)
             status.adapters.extend(self.state.adapters)
-            if load := self._cache.load():
+            if load := self._load.message():
                 status.load.CopyFrom(load)
         return status

@@ -12,6 +12,7 @@ from windlass.core.ids import is_identifier
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineKind
+from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
@@ -19,6 +20,8 @@ from windlass_agent.executors.process.engines.engine_run import EngineHouse, Eng
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.executors.process.processes import kill_session
 from windlass_agent.folders import private_folder
+from windlass_agent.machine.gpu_use import gpu_uses
+from windlass_agent.retrying import run_forever
 
 log = telemetry.logger("engines")
 PRUNE_SECONDS = 3600.0
@@ -79,6 +82,7 @@ class EngineDriver:
             drain_seconds=drain_seconds,
             engines=engines,
             confinement=confinement,
+            gpus=DeviceMeter(gpu_uses),
             changed=changed,
         )
         self._stop_on_close = stop_on_close
@@ -133,6 +137,7 @@ class EngineDriver:
             self._places[workload.id] = _Place(workload, run)
             log.info("engine_adopted", engine=workload.id)
         self._spawn(self._prune())
+        self._spawn(run_forever("measuring_gpus", self._house.gpus.run))
 
     async def close(self) -> None:
         """Stops the driver's tasks, and the engines if so configured."""

@@ -13,9 +13,10 @@ from windlass.engine_arguments import from_message, require_gpus
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
-from windlass_agent.engines.metering import CacheMeter
+from windlass_agent.engines.metering import EngineMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
+from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines.draining import drained
@@ -35,6 +36,7 @@ PROBE_EVERY_SECONDS = 10.0
 UNANSWERED_SECONDS = 120.0
 RESTART_SECONDS = 1.0
 MESSAGE_LENGTH = 2000
+_TOO_MUCH = "The engine took more than the {} of memory that it may use on its machine."
 
 
 class EngineFailure(Exception):
@@ -60,6 +62,7 @@ class EngineHouse:
     drain_seconds: float
     engines: Mapping[str, EngineKind]
     confinement: Confinement
+    gpus: DeviceMeter
     changed: Callable[[], None]
 
     def files(self, workload_id: str) -> EngineFiles:
@@ -98,7 +101,7 @@ class EngineRun:
         # While it serves.
         self._control: EngineControl | None = None
         self._capabilities = pb.EngineCapabilities()
-        self._meter = CacheMeter(house.changed)
+        self._meter = EngineMeter(house.changed, lambda: house.gpus.use(self._allotment.devices))
         shelf = Shelf(self._files.adapters, house.confinement)
         self._adapters = AdapterSet(house.models, shelf, house.changed)
         self._quick_failures = 0
@@ -237,17 +240,14 @@ class EngineRun:
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
         words, refused = process.last_words(), ready_at is None and process.refused()
         if self._house.confinement.kills(self._files.name):
-            words, refused = self._out_of_memory_message(), ready_at is None
+            words = _TOO_MUCH.format(in_units(self._allotment.limits().memory))
+            refused = ready_at is None
         log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
-
-    def _out_of_memory_message(self) -> str:
-        most = in_units(self._allotment.limits().memory)
-        return f"The engine took more than the {most} of memory that it may use on its machine."
 
     async def _come_up(
         self, engine: EngineKind, control: EngineControl

@@ -1320,18 +1320,39 @@ class ServingLoad(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CACHE_PERCENT_FIELD_NUMBER: builtins.int
+    GPU_PERCENT_FIELD_NUMBER: builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: builtins.int
+    REQUESTS_AT_ONCE_FIELD_NUMBER: builtins.int
     cache_percent: builtins.int
     """Of its room for keys and values, what its requests use: 0 to 100, a multiple of 5. Absent
     where the engine does not say.
     """
+    gpu_percent: builtins.int
+    """Of the time of its GPUs, what they are busy: 0 to 100, a multiple of 5. Absent where nobody
+    measures it.
+    """
+    wait_seconds: builtins.float
+    """That a request waits in it, in steps of a tenth. Absent where the engine does not say."""
+    requests_at_once: builtins.int
+    """Requests that it answers at once while others wait in it. Absent while none has waited."""
     def __init__(
         self,
         *,
         cache_percent: builtins.int | None = ...,
+        gpu_percent: builtins.int | None = ...,
+        wait_seconds: builtins.float | None = ...,
+        requests_at_once: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests_at_once", b"_requests_at_once"]) -> typing.Literal["requests_at_once"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_wait_seconds", b"_wait_seconds"]) -> typing.Literal["wait_seconds"] | None: ...
 
 Global___ServingLoad: typing_extensions.TypeAlias = ServingLoad
 

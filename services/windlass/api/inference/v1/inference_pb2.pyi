@@ -33,6 +33,8 @@ class Engine(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     REPLICA_FIELD_NUMBER: builtins.int
     CACHE_PERCENT_FIELD_NUMBER: builtins.int
+    GPU_PERCENT_FIELD_NUMBER: builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -48,6 +50,10 @@ class Engine(google.protobuf.message.Message):
     """Of its room for keys and values, what its requests use, from 0 to 100; absent where that is
     not known.
     """
+    gpu_percent: builtins.int
+    """Of its GPUs' time, what they are busy, from 0 to 100; absent where nobody measures it."""
+    wait_seconds: builtins.float
+    """That a request waits in it; absent where it does not say."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -63,10 +69,17 @@ class Engine(google.protobuf.message.Message):
         engine: builtins.str = ...,
         replica: builtins.int = ...,
         cache_percent: builtins.int | None = ...,
+        gpu_percent: builtins.int | None = ...,
+        wait_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "cache_percent", b"cache_percent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "replica", b"replica", "wait_seconds", b"wait_seconds"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_wait_seconds", b"_wait_seconds"]) -> typing.Literal["wait_seconds"] | None: ...
 
 Global___Engine: typing_extensions.TypeAlias = Engine
 
@@ -144,6 +157,8 @@ class Serving(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
+    TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
+    TARGET_GPU_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -168,6 +183,10 @@ class Serving(google.protobuf.message.Message):
     """
     idle_seconds: builtins.int
     """Seconds without requests before what nobody keeps running ends; 0: the installation's."""
+    target_wait_seconds: builtins.int
+    """Seconds that requests may wait for a busy engine before load makes more; 0: however long."""
+    target_gpu: builtins.int
+    """Percent of its GPUs' time that each engine may be busy before load makes more; 0: all of it."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -194,9 +213,11 @@ class Serving(google.protobuf.message.Message):
         target_cache: builtins.int = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        target_wait_seconds: builtins.int = ...,
+        target_gpu: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -258,6 +279,8 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
+    TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
+    TARGET_GPU_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -265,8 +288,11 @@ class PutServingRequest(google.protobuf.message.Message):
     max_replicas: builtins.int
     target_requests: builtins.int
     target_cache: builtins.int
-    """Unset: the usual one."""
+    """Unset, as by gateways that do not know it: as it is, or the usual one."""
     idle_seconds: builtins.int
+    target_wait_seconds: builtins.int
+    """Unset: as it is, or 0."""
+    target_gpu: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -287,10 +313,17 @@ class PutServingRequest(google.protobuf.message.Message):
         target_cache: builtins.int | None = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        target_wait_seconds: builtins.int | None = ...,
+        target_gpu: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "target_cache", b"target_cache"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_cache", b"_target_cache"]) -> typing.Literal["target_cache"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_target_gpu", b"_target_gpu"]) -> typing.Literal["target_gpu"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_target_wait_seconds", b"_target_wait_seconds"]) -> typing.Literal["target_wait_seconds"] | None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
@@ -708,23 +741,70 @@ class ReportLoadRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class LinesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___GatewayLine: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___GatewayLine | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     REPORTER_FIELD_NUMBER: builtins.int
     OPEN_REQUESTS_FIELD_NUMBER: builtins.int
+    LINES_FIELD_NUMBER: builtins.int
     reporter: builtins.str
     """Of one life of a gateway."""
     @property
     def open_requests(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """By the version of the engines that answer."""
 
+    @property
+    def lines(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___GatewayLine]:
+        """Likewise; of the open ones, those that wait for busy engines."""
+
     def __init__(
         self,
         *,
         reporter: builtins.str = ...,
         open_requests: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        lines: collections.abc.Mapping[builtins.str, Global___GatewayLine] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["open_requests", b"open_requests", "reporter", b"reporter"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lines", b"lines", "open_requests", b"open_requests", "reporter", b"reporter"]) -> None: ...
 
 Global___ReportLoadRequest: typing_extensions.TypeAlias = ReportLoadRequest
+
+@typing.final
+class GatewayLine(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    BACKGROUND_FIELD_NUMBER: builtins.int
+    requests: builtins.int
+    seconds: builtins.float
+    """How long the first of them has waited."""
+    background: builtins.int
+    """Beside them, those that let others go first."""
+    def __init__(
+        self,
+        *,
+        requests: builtins.int = ...,
+        seconds: builtins.float = ...,
+        background: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["background", b"background", "requests", b"requests", "seconds", b"seconds"]) -> None: ...
+
+Global___GatewayLine: typing_extensions.TypeAlias = GatewayLine
 
 @typing.final
 class ReportLoadResponse(google.protobuf.message.Message):

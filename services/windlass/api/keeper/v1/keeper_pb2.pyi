@@ -92,6 +92,8 @@ class EngineLoad(google.protobuf.message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: builtins.int
     CACHED_TOKENS_FIELD_NUMBER: builtins.int
     GENERATED_TOKENS_FIELD_NUMBER: builtins.int
+    FINISHED_REQUESTS_FIELD_NUMBER: builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: builtins.int
     running: builtins.int
     waiting: builtins.int
     cache_used: builtins.float
@@ -99,6 +101,10 @@ class EngineLoad(google.protobuf.message.Message):
     prompt_tokens: builtins.int
     cached_tokens: builtins.int
     generated_tokens: builtins.int
+    finished_requests: builtins.int
+    """Requests that have ended since its start; absent of an engine that does not say."""
+    wait_seconds: builtins.float
+    """That a request waits, as fast as requests end now; absent where that is not known."""
     def __init__(
         self,
         *,
@@ -108,10 +114,17 @@ class EngineLoad(google.protobuf.message.Message):
         prompt_tokens: builtins.int = ...,
         cached_tokens: builtins.int = ...,
         generated_tokens: builtins.int = ...,
+        finished_requests: builtins.int | None = ...,
+        wait_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "cache_used", b"cache_used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "cache_used", b"cache_used", "cached_tokens", b"cached_tokens", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "running", b"running", "waiting", b"waiting"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "_finished_requests", b"_finished_requests", "_wait_seconds", b"_wait_seconds", "cache_used", b"cache_used", "finished_requests", b"finished_requests", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_used", b"_cache_used", "_finished_requests", b"_finished_requests", "_wait_seconds", b"_wait_seconds", "cache_used", b"cache_used", "cached_tokens", b"cached_tokens", "finished_requests", b"finished_requests", "generated_tokens", b"generated_tokens", "prompt_tokens", b"prompt_tokens", "running", b"running", "wait_seconds", b"wait_seconds", "waiting", b"waiting"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_used", b"_cache_used"]) -> typing.Literal["cache_used"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_finished_requests", b"_finished_requests"]) -> typing.Literal["finished_requests"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_wait_seconds", b"_wait_seconds"]) -> typing.Literal["wait_seconds"] | None: ...
 
 Global___EngineLoad: typing_extensions.TypeAlias = EngineLoad
 

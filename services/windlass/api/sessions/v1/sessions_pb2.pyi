@@ -169,12 +169,15 @@ class Chunk(google.protobuf.message.Message):
     CLUSTER_ID_FIELD_NUMBER: builtins.int
     TARGET_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
+    RELAYED_FIELD_NUMBER: builtins.int
     connection_id: builtins.str
     data: builtins.bytes
     cluster_id: builtins.str
     """On the first chunk of `Forward` and of `Connect`."""
     error: builtins.str
     """The dial failed; the call ends."""
+    relayed: builtins.bool
+    """On the first answer of `Connect`: the cluster's control stream ends at another replica."""
     @property
     def target(self) -> Global___Target: ...
     def __init__(
@@ -185,9 +188,10 @@ class Chunk(google.protobuf.message.Message):
         cluster_id: builtins.str = ...,
         target: Global___Target | None = ...,
         error: builtins.str = ...,
+        relayed: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["target", b"target"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "connection_id", b"connection_id", "data", b"data", "error", b"error", "target", b"target"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "connection_id", b"connection_id", "data", b"data", "error", b"error", "relayed", b"relayed", "target", b"target"]) -> None: ...
 
 Global___Chunk: typing_extensions.TypeAlias = Chunk
 

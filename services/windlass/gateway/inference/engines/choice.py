@@ -14,10 +14,10 @@ from windlass.gateway.inference.engines.connection import (
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
-from windlass.gateway.inference.engines.lines import EnginePlace, Offers
+from windlass.gateway.inference.engines.lines import EnginePlace, Offers, WaitingRequests
 from windlass.gateway.inference.engines.places import Asker, Places
-from windlass.gateway.inference.engines.pool import EngineConnectionPool
-from windlass.gateway.inference.engines.shares import EVEN
+from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
+from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import HEDGED
 from windlass.tunnel.byte_stream import ConnectStub
@@ -48,10 +48,12 @@ class Engines:
         tunnels: ConnectStub | None = None,
         *,
         weights: Mapping[str, int] = EVEN,
+        priorities: Mapping[str, int] = EVEN,
         hedge_seconds: float = 0.0,
     ) -> None:
         """`weights` of organizations and projects whose requests wait, 1 for all others.
 
+        `priorities` likewise, 0 for all others: the larger goes first.
         What no engine has begun to answer after `hedge_seconds` is sent to a second one that has
         a free place, and what begins first is the answer; 0: never.
         """
@@ -59,7 +61,8 @@ class Engines:
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
         self._ejections = Ejections(lambda address: self._pool(address).active)
-        self._places = Places(self.choose, self._ejections.able, weights)
+        classes = PriorityClasses(priorities)
+        self._places = Places(self.choose, self._ejections.able, weights, classes)
 
     def place(
         self, endpoints: Sequence[EngineEndpoint], asker: Asker, *, conversation: int = 0
@@ -67,8 +70,8 @@ class Engines:
         """Takes a place for a request; None where every engine has as much to do as it can.
 
         Requests of one conversation go to one engine, unless it is busier than others by a
-        margin; those of none, 0, to the engine that is least busy. Who got a place gives it
-        back by `done`.
+        margin; those of none, 0, to the engine that is least busy, and of several to the
+        nearest. Who got a place gives it back by `done`.
         """
         pool = self.choose(endpoints, conversation)
         return self._places.take(asker, pool) if pool is not None else None
@@ -214,6 +217,10 @@ class Engines:
         """The requests that wait for a place."""
         return self._places.waiting
 
+    def lines(self) -> dict[str, WaitingRequests]:
+        """The requests that wait for busy engines, by the version of these."""
+        return self._places.lines()
+
     def _move(self, place: EnginePlace, endpoints: Sequence[EngineEndpoint]) -> None:
         """Moves a place to one of some engines, however busy."""
         self._places.move(place, self._best(self._ejections.able(endpoints), 0)[0])
@@ -226,16 +233,17 @@ class Engines:
         known = self._pools.get
         pools = [known(one.address) or self._pool(one.address) for one in endpoints]
         # Whole lists at a time, since this is done for each request and replicas may be many.
-        busy = [pool.active for pool in pools]
-        least = min(busy)
+        # By open requests, then by distance: a near engine gets at most one more than a far one.
+        work = [pool.active * FARTHEST + pool.distance for pool in pools]
+        least = min(work)
         if conversation:
             # Rendezvous: an engine that comes or goes moves its own conversations alone.
             weights = [(conversation ^ pool.seed) % _PRIME for pool in pools]
             kept = weights.index(max(weights))
-            if busy[kept] <= least + BUSIER:
+            if pools[kept].active <= least // FARTHEST + BUSIER:
                 return pools[kept], endpoints[kept]
-        start = random.randrange(len(busy))  # noqa: S311
-        best = busy.index(least, start) if least in busy[start:] else busy.index(least)
+        start = random.randrange(len(work))  # noqa: S311
+        best = work.index(least, start) if least in work[start:] else work.index(least)
         return pools[best], endpoints[best]
 
     def _pool(self, address: str) -> EngineConnectionPool:

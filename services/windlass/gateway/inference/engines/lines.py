@@ -3,13 +3,15 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, Share, Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
 
-# Behind so long a wait, what runs in the background waits for others no more.
+# Behind so long a wait, what runs in the background waits for others no more, nor does what is of
+# a later class.
 AGED_SECONDS = 30.0
 # How much the newest interval between two freed places counts in their mean.
 _NEWEST = 0.2
@@ -37,11 +39,22 @@ class EnginePlace:
 class Waiter:
     """A request that waits in a line until it gets a place, or an error."""
 
-    __slots__ = ("background", "decided", "error", "kind", "line", "place", "since", "tenant")
+    __slots__ = (
+        "background", "decided", "error", "kind", "later", "line", "place", "since", "tenant",
+    )  # fmt: skip
 
     def __init__(
-        self, line: "Line", tenant: Tenant, kind: Hashable, *, background: bool, since: float
+        self,
+        line: "Line",
+        tenant: Tenant,
+        kind: Hashable,
+        *,
+        background: bool,
+        since: float,
+        later: int = 0,
     ):
+        """`later` is the number of classes that come before its own."""
+        self.later = later
         self.line = line
         self.tenant = tenant
         # What is offered to it is offered to all of its kind.
@@ -56,7 +69,14 @@ class Waiter:
 
     def may_wait(self, now: float) -> bool:
         """Returns True if others go before it still."""
-        return self.background and now - self.since < AGED_SECONDS
+        return self.background and not self._is_aged(now)
+
+    def classes_before(self, now: float) -> int:
+        """Returns how many classes of requests go before it still."""
+        return 0 if self._is_aged(now) else self.later
+
+    def _is_aged(self, now: float) -> bool:
+        return now - self.since >= AGED_SECONDS
 
     def give(self, place: EnginePlace) -> None:
         """Ends the wait with a place."""
@@ -78,13 +98,23 @@ class Waiter:
         return place
 
 
+class WaitingRequests(NamedTuple):
+    """A number of requests in line, how long the first has waited, and others behind them."""
+
+    requests: int
+    # Of the event loop's clock.
+    seconds: float
+    # Those that let others go first.
+    background: int
+
+
 class Line:
     """The requests for the engines of one version: how many are open, and those that wait.
 
-    The next place goes to the organization with the fewest open requests for its weight, the new
-    one counted, and to its project with the fewest; among its own, and among projects with as many,
-    to the one that has waited longest. What runs in the background comes last, unless it has waited
-    for long. Times are seconds of one clock.
+    The next place goes to the first class, and of that to the organization with the fewest open
+    requests for its weight, the new one counted, and to its project with the fewest; among its own,
+    and among projects with as many, to the one that has waited longest. What runs in the background
+    comes last. What has waited for long is of the first class. Times are seconds of one clock.
     """
 
     def __init__(self, version_id: str, weights: Mapping[str, int] = EVEN) -> None:
@@ -145,6 +175,13 @@ class Line:
         ]
         return min(found, key=lambda waiter: self._turn(now, waiter), default=None)
 
+    def waiting(self, now: float) -> WaitingRequests:
+        """Returns how many wait, and for how long."""
+        queues = [queue for (_, background), queue in self._waiting.items() if not background]
+        number = sum(map(len, queues))
+        since = min((queue[0].since for queue in queues), default=now)
+        return WaitingRequests(number, now - since, len(self) - number)
+
     def last_of(self, tenant: Tenant) -> Waiter | None:
         """The request of a tenant that came last, of those in the background if it has any."""
         queue = self._waiting.get((tenant, True)) or self._waiting.get((tenant, False))
@@ -161,8 +198,9 @@ class Line:
         """Seconds until the last of those that wait has a place, as fast as places became free."""
         return len(self) * self._interval
 
-    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, Share, float]:
-        return waiter.may_wait(now), self.open.of(waiter.tenant, more=1), waiter.since
+    def _turn(self, now: float, waiter: Waiter) -> tuple[bool, int, Share, float]:
+        share = self.open.of(waiter.tenant, more=1)
+        return waiter.may_wait(now), waiter.classes_before(now), share, waiter.since
 
 
 def _first_of(queue: deque[Waiter], kinds: Collection[Hashable]) -> Waiter | None:

@@ -7,9 +7,15 @@ from typing import NamedTuple
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.errors import NoAnswer
-from windlass.gateway.inference.engines.lines import EnginePlace, Line, Offers, Waiter
+from windlass.gateway.inference.engines.lines import (
+    EnginePlace,
+    Line,
+    Offers,
+    Waiter,
+    WaitingRequests,
+)
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
-from windlass.gateway.inference.engines.shares import Tenant, TenantShares
+from windlass.gateway.inference.engines.shares import PriorityClasses, Tenant, TenantShares
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import WAIT_SECONDS, WAITING
 
@@ -39,12 +45,15 @@ class Places:
     that comes later takes it.
     """
 
-    def __init__(self, pick: Pick, able: Able, weights: Mapping[str, int]):
+    def __init__(
+        self, pick: Pick, able: Able, weights: Mapping[str, int], classes: PriorityClasses
+    ):
         """`pick` chooses an engine that has a free place, if there is one.
 
         `able` leaves out engines that should get no request now. `weights` are those of
         `TenantShares`.
         """
+        self._classes = classes
         self._weights = weights
         self._pick = pick
         self._able = able
@@ -124,10 +133,22 @@ class Places:
         """The requests that wait."""
         return self._waiting.total
 
+    def lines(self) -> dict[str, WaitingRequests]:
+        """The lines in which requests wait, by version."""
+        now = _now()
+        return {name: line.waiting(now) for name, line in self._lines.items() if len(line)}
+
     def _join(self, asker: Asker, kind: Hashable, offers: Offers) -> Waiter:
         self._make_room(asker)
         line = self._line(asker.version_id)
-        waiter = Waiter(line, asker.tenant, kind, background=asker.background, since=_now())
+        waiter = Waiter(
+            line,
+            asker.tenant,
+            kind,
+            background=asker.background,
+            since=_now(),
+            later=self._classes.of(asker.tenant),
+        )
         line.join(waiter, offers)
         self._count(asker.tenant, 1)
         self._serve(line)

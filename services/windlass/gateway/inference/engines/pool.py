@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import os
 import ssl
 import stat
@@ -16,6 +17,14 @@ from windlass.tunnel.byte_stream import ConnectStub
 CONNECT_SECONDS = 2.0
 # Engines close what rests for long; we do it before they do.
 IDLE_SECONDS = 30.0
+# Distances: of a way that is more expensive for each byte than the one before it, and one more for
+# each time that it takes twice as long to connect, from this time on.
+_DIRECT, _TUNNEL, _RELAYED = range(3)
+NEAR_SECONDS = 0.008
+# More than any.
+FARTHEST = 32
+# How much a connection counts that took longer than those before: it may have waited here.
+_SLOWER = 1 / 8
 
 
 class EngineConnectionPool:
@@ -30,6 +39,9 @@ class EngineConnectionPool:
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
+        # In steps, so that requests are shared by engines that are about as far as each other.
+        self.distance = self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
+        self._connect_seconds = math.inf
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
 
@@ -85,11 +97,24 @@ class EngineConnectionPool:
         return self._loop.time() - connection.idle_since > IDLE_SECONDS
 
     async def _connect(self) -> EngineConnection:
+        began = self._loop.time()
+        connection = await self._open()
+        self._measure(self._loop.time() - began)
+        return connection
+
+    def _measure(self, seconds: float) -> None:
+        known = self._connect_seconds
+        self._connect_seconds = seconds if seconds < known else known + _SLOWER * (seconds - known)
+        self.distance = self._way + int(self._connect_seconds / NEAR_SECONDS).bit_length()
+
+    async def _open(self) -> EngineConnection:
         where, loop = self._address, self._loop
         if where.scheme == "tunnel":
             if self._tunnels is None:
                 raise ConnectionError("This gateway has no tunnel to the engine's cluster.")
-            return await tunnel.connect(self._tunnels, where)
+            connection, is_relayed = await tunnel.connect(self._tunnels, where)
+            self._way = _RELAYED if is_relayed else _TUNNEL
+            return connection
         async with asyncio.timeout(CONNECT_SECONDS):
             if where.scheme == "unix":
                 with plain_socket("/" + where.path.lstrip("/")) as path:

@@ -17,6 +17,21 @@ class Tenant(NamedTuple):
     project_id: str
 
 
+class PriorityClasses:
+    """Classes of tenants, of which an earlier one goes first."""
+
+    def __init__(self, priorities: Mapping[str, int] = EVEN) -> None:
+        """`priorities` are by project, or by organization for its others; 0 for all not in it."""
+        self._priorities = priorities
+        self._highest = max(0, *priorities.values(), 0)
+
+    def of(self, tenant: Tenant) -> int:
+        """Returns how many classes come before the tenant's."""
+        known = self._priorities
+        own = known.get(tenant.project_id, known.get(tenant.organization_id, 0))
+        return self._highest - own
+
+
 class TenantShares:
     """Requests of tenants; an organization's projects have its part together."""
 

@@ -63,8 +63,11 @@ class TunnelTransport:
             self._connection.connection_lost(failure)
 
 
-async def connect(stub: ConnectStub, address: SplitResult) -> EngineConnection:
-    """A connection to `tunnel://CLUSTER_ID/WORKLOAD_ID`; raises OSError (TimeoutError is one)."""
+async def connect(stub: ConnectStub, address: SplitResult) -> tuple[EngineConnection, bool]:
+    """A connection to `tunnel://CLUSTER_ID/WORKLOAD_ID`, and whether another replica relays it.
+
+    Raises OSError (TimeoutError is one).
+    """
     call: Any = stub.Connect()
     target = Target(workload_id=address.path.lstrip("/"))
     try:
@@ -81,4 +84,4 @@ async def connect(stub: ConnectStub, address: SplitResult) -> EngineConnection:
         raise ConnectionError("The tunnel did not open.")
     connection = EngineConnection(asyncio.get_running_loop())
     TunnelTransport(over_call(call), connection)
-    return connection
+    return connection, answer.relayed
