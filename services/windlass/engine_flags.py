@@ -13,9 +13,10 @@ _OURS = """
     disable-log-stats disable-uvicorn-access-log dtype enable-auto-tool-choice
     enable-chunked-prefill enable-lora enable-prefix-caching enable-prompt-tokens-details
     enable-server-load-tracking enforce-eager generation-config gpu-memory-utilization host
-    kv-cache-dtype kv-cache-memory-bytes kv-offloading-size max-cpu-loras max-lora-rank max-loras
-    max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model port
-    reasoning-parser scheduling-policy served-model-name shutdown-timeout spec-method spec-tokens
+    kv-cache-dtype kv-cache-memory-bytes kv-offloading-size master-addr master-port max-cpu-loras
+    max-lora-rank max-loras max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs
+    model nnodes node-rank pipeline-parallel-size port reasoning-parser scheduling-policy
+    served-model-name shutdown-timeout spec-method spec-tokens
     structured-outputs-config tensor-parallel-size tool-call-parser uds
 """
 # Flags that let a model's folder or a request run code or read files, that write prompts to a log,

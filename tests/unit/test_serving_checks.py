@@ -6,7 +6,8 @@ import pytest
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
-from windlass.inference.servings.checks import require_bounds, schedule_of
+from windlass.engine_arguments import EngineArguments, divided
+from windlass.inference.servings.checks import require_bounds, require_group, schedule_of
 
 WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
 
@@ -28,6 +29,8 @@ WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 
         ({"clusters": {"east": 101}}, "clusters"),
         ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
         ({"gpus": 65}, "gpus"),
+        ({"nodes": 17}, "nodes"),
+        ({"nodes": -1}, "nodes"),
         ({"engine": "steam"}, "engine"),
     ],
 )
@@ -36,6 +39,45 @@ def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -
         require_bounds(pb.PutServingRequest(**fields))
     assert caught.value.param == param
     assert param in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "arguments", "said"),
+    [
+        ("builtin", {"nodes": 2}, {}, "'builtin' runs on one node; 'vllm' runs on several"),
+        ("vllm", {"nodes": 2, "gpus": 4}, {"tensor_parallel": 3}, "is 6; the engine has 8 GPUs"),
+        ("vllm", {"gpus": 2}, {"pipeline_parallel": 4}, "is 4; the engine has 2 GPUs (one node)"),
+    ],
+)
+def test_what_cannot_be_divided_over_its_nodes_is_refused_with_numbers(
+    engine: str, fields: dict[str, Any], arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        require_group(pb.PutServingRequest(**fields), engine, EngineArguments(**arguments))
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "nodes", "parts"),
+    [
+        ({}, 4, 2, (4, 2)),
+        ({}, 0, 2, (1, 2)),
+        ({"tensor_parallel": 8}, 4, 2, (8, 1)),
+        ({"tensor_parallel": 2}, 4, 2, (2, 4)),
+        ({"pipeline_parallel": 4}, 4, 2, (2, 4)),
+        ({"pipeline_parallel": 2}, 4, 1, (2, 2)),
+        ({"tensor_parallel": 2}, 4, 1, (2, 1)),
+        # Without GPUs, processes of one machine.
+        ({"tensor_parallel": 2}, 0, 1, (2, 1)),
+    ],
+)
+def test_an_engine_is_divided_within_its_nodes_first(
+    arguments: dict[str, Any], gpus: int, nodes: int, parts: tuple[int, int]
+) -> None:
+    assert divided(EngineArguments(**arguments), gpus, nodes) == parts
+    require_group(
+        pb.PutServingRequest(gpus=gpus, nodes=nodes), "vllm", EngineArguments(**arguments)
+    )
 
 
 def test_what_can_be_is_taken() -> None:

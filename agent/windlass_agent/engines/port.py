@@ -30,9 +30,15 @@ class EngineCapabilities:
     embeddings: bool = False
     cache_salt: bool = False
 
-    def chosen(self, arguments: EngineArguments) -> Self:
-        """Returns them with the concurrency that the engine was started with."""
-        return replace(self, max_concurrency=arguments.max_concurrency or self.max_concurrency)
+    def chosen(self, arguments: EngineArguments, nodes: int = 1) -> Self:
+        """Returns them as the engine was started: with its concurrency, and on several nodes
+        without adapters, whose files lie on the first alone.
+        """
+        return replace(
+            self,
+            max_concurrency=arguments.max_concurrency or self.max_concurrency,
+            adapters=self.adapters and nodes <= 1,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +55,11 @@ class EngineSpec:
     cpus: int = 0
     """Number of CPUs allotted to it; 0 for no limit."""
     gpus: int = 0
-    """Number of GPUs allotted to it."""
+    """Number of GPUs allotted to it, on each of its nodes."""
+    nodes: int = 1
+    """Number of nodes that it runs on together."""
+    is_member: bool = False
+    """True on each node but the first, where nothing answers requests."""
     scratch: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
     """Folder that it may write to."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.core import telemetry
-from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments, divided
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
@@ -31,6 +31,7 @@ _FLAGS = {
     "max_concurrency": "max-num-seqs",
     "dtype": "dtype",
     "tensor_parallel": "tensor-parallel-size",
+    "pipeline_parallel": "pipeline-parallel-size",
     "memory_fraction": "gpu-memory-utilization",
     "kv_cache_bytes": "kv-cache-memory-bytes",
     "kv_cache_dtype": "kv-cache-dtype",
@@ -43,6 +44,17 @@ _FLAGS = {
     "reasoning_parser": "reasoning-parser",
     "eager": "enforce-eager",
 }
+# On every node of a group; LeaderWorkerSet sets these variables in each container.
+MASTER_PORT = 29_501
+_TOGETHER = (
+    "--distributed-executor-backend=mp",
+    "--nnodes=$(LWS_GROUP_SIZE)",
+    "--node-rank=$(LWS_WORKER_INDEX)",
+    "--master-addr=$(LWS_LEADER_ADDRESS)",
+    f"--master-port={MASTER_PORT}",
+)
+# Where nothing answers: the executor alone, which only this command starts.
+_MEMBER = ("vllm.entrypoints.cli.main", "serve", "--headless")
 _ALWAYS = (
     # Lower numbers first, as the gateway writes them.
     "--scheduling-policy=priority",
@@ -57,8 +69,6 @@ _ALWAYS = (
     "--enable-server-load-tracking",
     "--disable-uvicorn-access-log",
     "--disable-fastapi-docs",
-    # Adapters are loaded into the one process that answers.
-    "--api-server-count=1",
 )
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -139,13 +149,10 @@ class VllmEngine:
         return [
             str(self.python),
             "-m",
-            "vllm.entrypoints.openai.api_server",
+            *(_MEMBER if spec.is_member else ["vllm.entrypoints.openai.api_server"]),
             f"--model={spec.model_dir}",
             f"--served-model-name={spec.served_name}",
-            "--enable-lora",
-            f"--max-loras={spec.max_adapters}",
-            # It reads an adapter again that fell out of this cache, and ends if it cannot.
-            f"--max-cpu-loras={spec.max_adapters}",
+            *(_TOGETHER if spec.nodes > 1 else _adapters(spec)),
             *flags_of(arguments.model_copy(update={"kv_offload_bytes": None}), _FLAGS),
             *_offloading(arguments),
             *(["--spec-method=ngram"] if arguments.lookup_tokens else []),
@@ -153,7 +160,7 @@ class VllmEngine:
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
-            *parse_endpoint(spec.endpoint).flags,
+            *([] if spec.is_member else _answering(spec)),
             # Last, so that none of ours is taken for the value of one that lacks its own.
             *self.flags,
         ]
@@ -161,6 +168,20 @@ class VllmEngine:
     def control(self, endpoint: str) -> EngineControl:
         """A handle on the one that listens at `endpoint`; call inside an event loop."""
         return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)
+
+
+def _adapters(spec: EngineSpec) -> list[str]:
+    return [
+        "--enable-lora",
+        f"--max-loras={spec.max_adapters}",
+        # It reads an adapter again that fell out of this cache, and ends if it cannot.
+        f"--max-cpu-loras={spec.max_adapters}",
+    ]
+
+
+def _answering(spec: EngineSpec) -> list[str]:
+    # Adapters are loaded into the one process that answers.
+    return ["--api-server-count=1", *parse_endpoint(spec.endpoint).flags]
 
 
 def _offloading(arguments: EngineArguments) -> list[str]:
@@ -174,8 +195,13 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     given = spec.arguments
     rank = given.max_adapter_rank or ADAPTER_RANK
     ours: dict[str, int | None] = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
-    if spec.gpus and given.tensor_parallel is None:
-        ours["tensor_parallel"] = spec.gpus
+    if spec.nodes > 1:
+        ours["max_adapter_rank"] = None
+    if (spec.gpus and given.tensor_parallel is None) or spec.nodes > 1:
+        tensor, pipeline = divided(given, spec.gpus, spec.nodes)
+        ours["tensor_parallel"] = tensor
+        if pipeline > 1:
+            ours["pipeline_parallel"] = pipeline
     if not spec.gpus and given.kv_cache_bytes is None:
         ours["kv_cache_bytes"] = CPU_CACHE_BYTES
     formats = {"tool_parser", "reasoning_parser"}

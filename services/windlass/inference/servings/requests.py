@@ -33,6 +33,7 @@ from windlass.inference.servings.checks import (
     arguments_of,
     require_base,
     require_bounds,
+    require_group,
     require_own,
     require_own_engines,
     require_plain,
@@ -71,6 +72,7 @@ class ServingRequests:
             request.target_cache = TARGET_CACHE
         require_bounds(request)
         arguments = arguments_of(request, request.engine or self._policy.engine)
+        require_group(request, request.engine or self._policy.engine, arguments)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
@@ -86,6 +88,7 @@ class ServingRequests:
             engine=request.engine,
             arguments=arguments,
             gpus=request.gpus,
+            nodes=request.nodes,
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
             target_cache=request.target_cache,
@@ -221,6 +224,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         engine=serving.engine,
         arguments=to_message(serving.arguments),
         gpus=serving.gpus,
+        nodes=serving.nodes,
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         target_cache=serving.target_cache,

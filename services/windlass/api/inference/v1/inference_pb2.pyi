@@ -144,6 +144,7 @@ class Serving(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -168,6 +169,8 @@ class Serving(google.protobuf.message.Message):
     """
     idle_seconds: builtins.int
     """Seconds without requests before what nobody keeps running ends; 0: the installation's."""
+    nodes: builtins.int
+    """Nodes that each engine runs on together, with so many GPUs on each; 0: one."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -194,9 +197,10 @@ class Serving(google.protobuf.message.Message):
         target_cache: builtins.int = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        nodes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -258,6 +262,7 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_CACHE_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     CLUSTERS_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -267,6 +272,7 @@ class PutServingRequest(google.protobuf.message.Message):
     target_cache: builtins.int
     """Unset: the usual one."""
     idle_seconds: builtins.int
+    nodes: builtins.int
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -287,9 +293,10 @@ class PutServingRequest(google.protobuf.message.Message):
         target_cache: builtins.int | None = ...,
         idle_seconds: builtins.int = ...,
         clusters: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        nodes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "target_cache", b"target_cache"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "target_cache", b"target_cache", "target_requests", b"target_requests"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_target_cache", b"_target_cache"]) -> typing.Literal["target_cache"] | None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
