@@ -54,6 +54,7 @@ facts = {
 }
 print(json.dumps(facts))
 """
+LEADER = "leader.set.space"
 _PLAIN = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
 # What vLLM does not look at here, it finds as weights that it does not know.
 _FEATURES = {name: value for name, value in HELD.items() if name != "trainable_token_indices"}
@@ -63,6 +64,7 @@ ALL = EngineArguments(
     max_concurrency=16,
     dtype="bfloat16",
     tensor_parallel=2,
+    pipeline_parallel=2,
     memory_fraction=0.5,
     kv_cache_bytes=2**30,
     kv_cache_dtype="fp8",
@@ -81,8 +83,21 @@ ALL = EngineArguments(
 def parsed(*specs: EngineSpec) -> list[dict[str, Any]]:
     """What vLLM understands of the commands that start it."""
     engine = VllmEngine(vllm_python())
-    lines = said(_PARSE, [engine.command(spec)[3:] for spec in specs])
+    lines = said(_PARSE, [[_expanded(word) for word in _flags(engine, one)] for one in specs])
     return [json.loads(line) for line in lines[-len(specs) :]]
+
+
+def _flags(engine: VllmEngine, spec: EngineSpec) -> list[str]:
+    """The command without its program."""
+    words = engine.command(spec)[3:]
+    return words[1:] if words[0] == "serve" else words
+
+
+def _expanded(word: str) -> str:
+    """A word of the command as Kubernetes puts variables of the container into it."""
+    for name, value in (("GROUP_SIZE", "2"), ("WORKER_INDEX", "1"), ("LEADER_ADDRESS", LEADER)):
+        word = word.replace(f"$(LWS_{name})", value)
+    return word
 
 
 def said(program: str, asked: Any) -> list[str]:
@@ -148,8 +163,12 @@ def test_no_format_is_no_flag() -> None:
 @pytest.mark.timeout(900)
 def test_every_argument_means_there_what_it_means_here() -> None:
     assert not [name for name, value in ALL if value is None], "an argument that is not tested"
-    found, all_gpus, no_gpu = parsed(
-        spec(arguments=ALL, gpus=4, max_adapters=3), spec(gpus=4), spec()
+    found, all_gpus, no_gpu, first, other = parsed(
+        spec(arguments=ALL, gpus=4, max_adapters=3),
+        spec(gpus=4),
+        spec(),
+        spec(gpus=4, nodes=2),
+        spec(gpus=4, nodes=2, is_member=True),
     )
     assert found["version"].startswith(VERSION)
     assert {
@@ -160,6 +179,7 @@ def test_every_argument_means_there_what_it_means_here() -> None:
         "max_num_seqs": 16,
         "dtype": "bfloat16",
         "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 2,
         "gpu_memory_utilization": 0.5,
         "kv_cache_memory_bytes": 2**30,
         "kv_cache_dtype": "fp8",
@@ -191,3 +211,10 @@ def test_every_argument_means_there_what_it_means_here() -> None:
     assert all_gpus["kv_cache_memory_bytes"] is None
     # Without a GPU it would take nine tenths of the machine.
     assert (no_gpu["tensor_parallel_size"], no_gpu["kv_cache_memory_bytes"]) == (1, 2**30)
+    for one in (first, other):
+        assert (one["nnodes"], one["node_rank"], one["master_addr"]) == (2, 1, LEADER)
+        assert (one["tensor_parallel_size"], one["pipeline_parallel_size"]) == (4, 2)
+        assert (one["distributed_executor_backend"], one["enable_lora"]) == ("mp", False)
+    assert (first["headless"], first["api_server_count"]) == (False, 1)
+    # It starts no server, and refuses to be told of one.
+    assert (other["headless"], other["api_server_count"]) == (True, None)
