@@ -26,9 +26,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRoot:
-    """What has the pods of an engine, reduced to the fields that matter: a Deployment, or a
-    LeaderWorkerSet.
-    """
+    """The Deployment of an engine or its LeaderWorkerSet, reduced to the fields that matter."""
 
     resource: Resource
     workload: str
