@@ -134,14 +134,14 @@ def not_taken(engine: str, arguments: EngineArguments) -> str | None:
     return next((name for name in chosen(arguments) if name not in taken), None)
 
 
-def require_gpus(arguments: pb.EngineArguments, gpus: int, nodes: int = 1) -> None:
+def require_gpus(arguments: EngineArguments, gpus: int, nodes: int = 1) -> None:
     """Raises ValueError for an argument that means nothing to an engine with so many GPUs.
 
     They are those of each of its nodes.
     """
     if arguments.kv_offload_bytes and not gpus:
         raise ValueError("kv_offload_bytes is for engines with GPUs, and this one has none.")
-    divided(from_message(arguments), gpus, nodes)
+    divided(arguments, gpus, nodes)
 
 
 def divided(arguments: EngineArguments, gpus: int, nodes: int = 1) -> tuple[int, int]:

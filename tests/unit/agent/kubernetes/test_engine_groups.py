@@ -119,6 +119,15 @@ def test_a_pod_that_ends_breaks_the_whole_and_two_such_ends_are_a_failure() -> N
     assert engine.due(0) is Due.DELETE
 
 
+def test_a_group_that_is_preempted_has_not_ended_by_itself() -> None:
+    engine = told(MADE)
+    for number in range(3):
+        pods = [replace(one, uid=f"{one.name}-{number}") for one in (LEADER, MEMBER)]
+        see(engine, group(*pods), LOADS)
+        see(engine, group(*(replace(one, deleting=True, runner=ENDED) for one in pods)), LOADS)
+        assert (engine.broken, engine.failure) == (False, None)
+
+
 def test_ends_from_before_it_served_are_forgotten() -> None:
     engine = told(MADE)
     for number in range(3):

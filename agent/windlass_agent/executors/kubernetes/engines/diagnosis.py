@@ -78,8 +78,8 @@ def _never_held(admission: Workload | None) -> Diagnosis | None:
 
 def _ended(pod: PodSnapshot) -> Diagnosis | None:
     """Diagnosis of an engine whose container ends again and again."""
-    last = pod.last_end
-    if last is None:
+    last = pod.last_end or pod.runner
+    if last is None or last.state != "terminated":
         return None
     if last.reason == "OOMKilled":
         limit = units(pod.memory_limit)

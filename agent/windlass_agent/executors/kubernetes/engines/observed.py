@@ -166,7 +166,9 @@ def _standing(pod: PodSnapshot) -> tuple[bool, bool, int, str]:
 
 
 def _has_ended(pod: PodSnapshot) -> bool:
-    return pod.runner is not None and pod.runner.state == "terminated"
+    """Returns True if its engine has ended by itself: of one that is deleted it has to."""
+    ended = pod.runner is not None and pod.runner.state == "terminated"
+    return ended and not pod.deleting
 
 
 def _told_of(root: EngineRoot | None, pods: Iterable[PodSnapshot]) -> list[tuple[str, str]]:

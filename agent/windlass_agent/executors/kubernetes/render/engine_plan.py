@@ -50,9 +50,9 @@ class EnginePlan:
         if not place.namespace:
             raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
         image = settings.engines.image_of(spec.engine)
-        gpus = spec.gpus or settings.engines.gpus
+        gpus, arguments = spec.gpus or settings.engines.gpus, from_message(spec.arguments)
         try:
-            require_gpus(spec.arguments, gpus, max(1, spec.nodes))
+            require_gpus(arguments, gpus, max(1, spec.nodes))
         except ValueError as error:
             raise Unrenderable("NoRoom", str(error)) from error
         try:

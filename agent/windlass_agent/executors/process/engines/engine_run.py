@@ -199,7 +199,7 @@ class EngineRun:
         """Raises EngineFailure for a cache that would not fit into the machine's memory."""
         arguments, most = self.workload.engine.arguments, allotment.limits().memory
         try:
-            require_gpus(arguments, len(allotment.devices))
+            require_gpus(from_message(arguments), len(allotment.devices))
         except ValueError as error:
             raise EngineFailure("NoRoom", str(error)) from error
         name = "kv_offload_bytes" if allotment.devices else "kv_cache_bytes"
