@@ -214,7 +214,7 @@ def test_every_argument_means_there_what_it_means_here() -> None:
     for one in (first, other):
         assert (one["nnodes"], one["node_rank"], one["master_addr"]) == (2, 1, LEADER)
         assert (one["tensor_parallel_size"], one["pipeline_parallel_size"]) == (4, 2)
-        assert (one["distributed_executor_backend"], one["enable_lora"]) == ("mp", False)
+        assert (one["distributed_executor_backend"], bool(one["enable_lora"])) == ("mp", False)
     assert (first["headless"], first["api_server_count"]) == (False, 1)
     # It starts no server, and refuses to be told of one.
     assert (other["headless"], other["api_server_count"]) == (True, None)

@@ -6,6 +6,8 @@ token for which a node is missing never comes, and nobody is told.
 
 import argparse
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -24,6 +26,8 @@ METRICS = (
 
 def options() -> argparse.Namespace:
     """Those flags of vLLM that matter here; ends for weights that are not there."""
+    # As the first process of its container it would else hear no signal.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     words = [word for word in sys.argv[1:] if word != "serve"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("model", "served-model-name", "master-addr", "host"):
