@@ -1,7 +1,8 @@
 """Engines on several nodes: groups of pods of a real LeaderWorkerSet under a real Kueue.
 
-In the pods stands a stub for vLLM (`tests/support/agents/group_stage`): its CPU build forms no
-group over nodes, and there are no GPUs here. Flags, order, weights, doors and quota are real.
+In the pods stands a stub for vLLM (`tests/support/agents/group_stage`): its CPU build cannot
+divide layers over nodes, as is usual on GPUs, and takes minutes to start (`test_vllm_group.py` has
+it divided by tensors). Order, weights, doors and quota are real.
 """
 
 import json

@@ -127,7 +127,7 @@ class EngineStage:
         assert door, f"{identifier} does not serve"
         host, port, name = door
         client = httpx.AsyncClient(
-            base_url=f"https://{host}:{port}", verify=doors.tls, timeout=60, trust_env=False
+            base_url=f"https://{host}:{port}", verify=doors.tls, timeout=SECONDS, trust_env=False
         )
         return client, {"sni_hostname": name}
 
@@ -140,10 +140,10 @@ class EngineStage:
 
 @asynccontextmanager
 async def engine_stage(
-    cluster: TestCluster, url: str, folder: Path, **queue: Any
+    cluster: TestCluster, url: str, folder: Path, *, hidden: int = 64, **queue: Any
 ) -> AsyncIterator[EngineStage]:
     """A stage without an agent yet."""
     wishes = {"memory": QUOTA} | queue
     async with driven(cluster, url, folder, stage=False, **wishes) as world:
-        with model_store(folder / "store", host=cluster.host) as store:
+        with model_store(folder / "store", hidden=hidden, host=cluster.host) as store:
             yield EngineStage(world, store)

@@ -118,7 +118,7 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
         await stop.wait()
 
     context: Any = Call()
-    orders = aiter(servicer.Keep(reports(), context))
+    orders = servicer.Keep(reports(), context)
     assert (await anext(orders)).certificate == b""
     order = await anext(orders)
     assert (order.engine.nodes, order.broken) == (2, False)
@@ -126,4 +126,4 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
     keepers.order()
     assert (await anext(orders)).broken
     stop.set()
-    await orders.aclose()
+    assert [order async for order in orders] == []

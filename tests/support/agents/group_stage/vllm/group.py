@@ -54,7 +54,7 @@ class Members:
     def gathered(cls, told: argparse.Namespace) -> "Members":
         """Waits until all are there."""
         listener = socket.create_server(("", told.master_port))
-        files = []
+        files: list[Any] = []
         while len(files) < told.nnodes - 1:
             connection, _ = listener.accept()
             files.append(connection.makefile("rw"))
