@@ -6,6 +6,7 @@ it divided by tensors). Order, weights, doors and quota are real.
 """
 
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -149,8 +150,34 @@ async def kill_a_member(cluster: TestCluster) -> None:
     cluster.own()
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or ()
-        if "vllm.entrypoints.cli.main" in command and "--node-rank=1" in command:
+        # And none of vLLM itself, which is in an environment of its own.
+        if {sys.executable, "vllm.entrypoints.cli.main", "--node-rank=1"} <= set(command):
             process.kill()
+
+
+async def test_a_group_that_kueue_evicts_waits_as_a_whole_and_comes_back(
+    stage: EngineStage,
+) -> None:
+    async with stage.world.agent(**settings(stage)):
+        await put(stage, "eng-pair", generation=3)
+        await stage.serves("eng-pair", generation=3)
+        stop(stage, "HoldAndDrain")
+        await stage.world.reach("eng-pair", pb.PHASE_PENDING, generation=3, reason="Queued")
+        await until(stage.pods, holds=lambda pods: len(pods) == 2 and not any(map(placed, pods)))
+        stop(stage, "None")
+        await stage.serves("eng-pair", generation=3)
+
+
+def placed(pod: dict[str, Any]) -> bool:
+    return "nodeName" in pod["spec"]
+
+
+def stop(stage: EngineStage, policy: str) -> None:
+    """Has the queue's ClusterQueue evict all that it admitted, or admit again."""
+    world = stage.world
+    patch = json.dumps({"spec": {"stopPolicy": policy}})
+    queue = f"clusterqueue/{world.namespace}-{world.queue}"
+    world.cluster.kubectl("patch", queue, "--type=merge", "-p", patch)
 
 
 async def test_a_group_that_should_end_answers_first_and_leaves_nothing(

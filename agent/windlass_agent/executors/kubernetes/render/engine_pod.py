@@ -54,7 +54,7 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
         spec["nodeSelector"] = selected
     made = {
         "metadata": {
-            # Kueue makes pods of a group its own that have no queue yet.
+            # Kueue takes only pods without a queue of their own into a group.
             "labels": plan.labels | (plan.queue_labels if plan.nodes == 1 else {}),
             "annotations": {parts.CA_ANNOTATION: authority},
         },
