@@ -1,8 +1,9 @@
 """Engines on several nodes: groups of pods of a real LeaderWorkerSet under a real Kueue.
 
-In the pods stands a stub for vLLM (`tests/support/agents/group_stage`): its CPU build cannot
-divide layers over nodes, as is usual on GPUs, and takes minutes to start (`test_vllm_group.py` has
-it divided by tensors). Order, weights, doors and quota are real.
+In the pods stands a stub for vLLM (`tests/support/agents/group_stage`): its CPU build cannot divide
+layers over nodes, as is usual on GPUs, and divided by tensors it takes minutes to answer. Order,
+weights, doors and quota are real; vLLM's own parser reads its flags in
+`tests/integration/engine_kinds/test_vllm_flags.py`.
 """
 
 import json

@@ -140,10 +140,10 @@ class EngineStage:
 
 @asynccontextmanager
 async def engine_stage(
-    cluster: TestCluster, url: str, folder: Path, *, hidden: int = 64, **queue: Any
+    cluster: TestCluster, url: str, folder: Path, **queue: Any
 ) -> AsyncIterator[EngineStage]:
     """A stage without an agent yet."""
     wishes = {"memory": QUOTA} | queue
     async with driven(cluster, url, folder, stage=False, **wishes) as world:
-        with model_store(folder / "store", hidden=hidden, host=cluster.host) as store:
+        with model_store(folder / "store", host=cluster.host) as store:
             yield EngineStage(world, store)
