@@ -43,8 +43,9 @@ TARGET_CACHE = 90
 # An engine that is used says so every ten seconds, and a start takes its time.
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 60, 30 * 86_400
 MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100
-# Of one engine.
+# Of one engine; its GPUs are those of each of its nodes.
 MAX_ENGINE_GPUS = 64
+MAX_ENGINE_NODES = 16
 # Of serving stacks that others run.
 STACK_NAME_LENGTH = 63
 STACK_URL_LENGTH = 512

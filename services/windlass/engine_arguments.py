@@ -39,6 +39,11 @@ class EngineArguments(BaseModel):
         description="GPUs that hold one copy of the weights together; by default all that the "
         "engine has.",
     )
+    pipeline_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None,
+        description="Groups of such GPUs, each with a part of the layers; by default one for each "
+        "node.",
+    )
     memory_fraction: Annotated[float, Field(ge=0.05, le=0.98)] | None = Field(
         None, description="Part of each GPU's memory that the engine takes."
     )
@@ -94,6 +99,8 @@ class EngineArguments(BaseModel):
 TOLD_FORMATS = "vllm"
 # Of these arguments: no format, whatever the model's template looks like.
 NO_FORMAT = "none"
+# The kind of which one engine may run on several nodes.
+GROUPED = "vllm"
 # Highest rank of adapters where nothing else is set; vLLM's own default is 16.
 ADAPTER_RANK = 64
 # Every argument is the engine's choice.
@@ -140,10 +147,40 @@ def not_taken(engine: str, arguments: EngineArguments) -> str | None:
     return next((name for name in chosen(arguments) if name not in taken), None)
 
 
-def require_gpus(arguments: pb.EngineArguments, gpus: int) -> None:
-    """Raises ValueError for an argument that means nothing to an engine with so many GPUs."""
+def require_gpus(arguments: EngineArguments, gpus: int, nodes: int = 1) -> None:
+    """Raises ValueError for an argument that means nothing to an engine with so many GPUs.
+
+    They are those of each of its nodes.
+    """
     if arguments.kv_offload_bytes and not gpus:
         raise ValueError("kv_offload_bytes is for engines with GPUs, and this one has none.")
+    divided(arguments, gpus, nodes)
+
+
+def divided(arguments: EngineArguments, gpus: int, nodes: int = 1) -> tuple[int, int]:
+    """Returns how an engine is divided over all of its GPUs: `tensor_parallel`, then
+    `pipeline_parallel`.
+
+    `gpus` are those of each node; without GPUs each node has one part. A group of GPUs that talks
+    most is kept within a node where nothing else is said. Raises ValueError with the numbers.
+    """
+    total = max(1, gpus) * nodes
+    tensor, pipeline = arguments.tensor_parallel, arguments.pipeline_parallel
+    if pipeline is None:
+        pipeline = nodes if tensor is None or nodes == 1 else max(1, total // tensor)
+    if tensor is None:
+        tensor = max(1, total // pipeline)
+    whole = tensor * pipeline
+    if nodes == 1 and not gpus:
+        # Processes of one machine, as many as one likes.
+        return tensor, pipeline
+    if whole > total or (nodes > 1 and whole != total):
+        each = f"{nodes} nodes with {max(1, gpus)} each" if nodes > 1 else "one node"
+        raise ValueError(
+            f"tensor_parallel {tensor} times pipeline_parallel {pipeline} is {whole}; the engine "
+            f"has {total} GPUs ({each})."
+        )
+    return tensor, pipeline
 
 
 def to_message(arguments: EngineArguments) -> pb.EngineArguments:

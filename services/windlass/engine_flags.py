@@ -13,10 +13,11 @@ _OURS = """
     disable-uvicorn-access-log dtype enable-auto-tool-choice enable-chunked-prefill enable-lora
     enable-prefix-caching enable-prompt-tokens-details enable-server-load-tracking enforce-eager
     generation-config gpu-memory-utilization host kv-cache-dtype kv-cache-memory-bytes
-    kv-offloading-size max-cpu-loras max-lora-rank max-loras max-model-len
-    max-num-batched-tokens max-num-queued-reqs max-num-seqs model pooler-config port
-    reasoning-parser runner scheduling-policy served-model-name shutdown-timeout spec-method
-    spec-tokens structured-outputs-config tensor-parallel-size tool-call-parser uds
+    kv-offloading-size master-addr master-port max-cpu-loras max-lora-rank max-loras
+    max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes node-rank
+    pipeline-parallel-size pooler-config port reasoning-parser runner scheduling-policy
+    served-model-name shutdown-timeout spec-method spec-tokens structured-outputs-config
+    tensor-parallel-size tool-call-parser uds
 """
 # Flags that let a model's folder or a request run code or read files, that write prompts to a log,
 # or that go past the gateway.

@@ -6,7 +6,7 @@ The engine measures what is left when it starts; this says beforehand what to ex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments, divided
 from windlass.modelfiles.footprint import Footprint
 
 GIB = 2**30
@@ -24,6 +24,7 @@ MAX_DEVICES = 64
 class Fit:
     """A way to serve a model on several devices; bytes are those of each device."""
 
+    # All of them, on every node.
     devices: int
     weight_bytes: int
     adapter_bytes: int
@@ -45,16 +46,26 @@ def fit(
     memory_bytes: int,
     arguments: EngineArguments = UNCHOSEN,
     adapters: int = 0,
+    nodes: int = 1,
 ) -> Fit:
-    """Returns how a model is served on all of so many devices with so much memory each.
+    """Returns how a model is served on all of so many devices of each node, with so much memory
+    each.
 
     Its context is the longest that one request can have, or the one that the arguments say.
     Raises DoesNotFit.
     """
-    if model.heads % devices:
+    try:
+        tensor, pipeline = divided(arguments, devices, nodes)
+    except ValueError as error:
+        raise DoesNotFit(str(error)) from error
+    if model.heads % tensor:
         raise DoesNotFit(
-            f"The model's {model.heads} attention heads cannot be divided over {devices} GPUs."
+            f"The model's {model.heads} attention heads cannot be divided over {tensor} GPUs."
         )
+    devices = tensor * pipeline
+    if nodes > 1:
+        # Merged copies answer in the place of adapters.
+        adapters = 0
     usable = int(memory_bytes * (arguments.memory_fraction or MEMORY_FRACTION))
     weights = -(-model.weight_bytes // devices)
     rank = arguments.max_adapter_rank or ADAPTER_RANK
@@ -62,7 +73,7 @@ def fit(
     workspace = WORKSPACE_BYTES + (TALK_BYTES if devices > 1 else 0)
     room = usable - weights - loras - workspace
     cache = min(room, arguments.kv_cache_bytes or room)
-    parts = min(devices, model.kv_heads)
+    parts = pipeline * min(tensor, model.kv_heads)
     half = 2 if (arguments.kv_cache_dtype or "").startswith("fp8") else 1
 
     def request(tokens: int) -> int:
@@ -86,8 +97,9 @@ def fits(
     memory_bytes: int,
     arguments: EngineArguments = UNCHOSEN,
     adapters: int = 0,
+    nodes: int = 1,
 ) -> Iterator[Fit | DoesNotFit]:
-    """Yields how a model is served on one device, on two, on four, up to so many."""
+    """Yields how a model is served on one device of each node, on two, on four, up to so many."""
     number = 1
     while number <= devices:
         try:
@@ -97,6 +109,7 @@ def fits(
                 memory_bytes=memory_bytes,
                 arguments=arguments,
                 adapters=adapters,
+                nodes=nodes,
             )
         except DoesNotFit as error:
             yield error

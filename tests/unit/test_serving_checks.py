@@ -6,8 +6,14 @@ import pytest
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
+from windlass.engine_arguments import EngineArguments, divided
 from windlass.inference.domain import Serving
-from windlass.inference.servings.checks import complete, require_bounds, schedule_of
+from windlass.inference.servings.checks import (
+    complete,
+    require_bounds,
+    require_group,
+    schedule_of,
+)
 
 WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 1}
 
@@ -33,6 +39,8 @@ WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 
         ({"clusters": {"east": 101}}, "clusters"),
         ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
         ({"gpus": 65}, "gpus"),
+        ({"nodes": 17}, "nodes"),
+        ({"nodes": -1}, "nodes"),
         ({"engine": "steam"}, "engine"),
     ],
 )
@@ -59,6 +67,45 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     complete(request, None)
     assert request == pb.PutServingRequest(
         model="m", target_cache=90, target_gpu=0, target_wait_seconds=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "arguments", "said"),
+    [
+        ("builtin", {"nodes": 2}, {}, "'builtin' runs on one node; 'vllm' runs on several"),
+        ("vllm", {"nodes": 2, "gpus": 4}, {"tensor_parallel": 3}, "is 6; the engine has 8 GPUs"),
+        ("vllm", {"gpus": 2}, {"pipeline_parallel": 4}, "is 4; the engine has 2 GPUs (one node)"),
+    ],
+)
+def test_what_cannot_be_divided_over_its_nodes_is_refused_with_numbers(
+    engine: str, fields: dict[str, Any], arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        require_group(pb.PutServingRequest(**fields), engine, EngineArguments(**arguments))
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "nodes", "parts"),
+    [
+        ({}, 4, 2, (4, 2)),
+        ({}, 0, 2, (1, 2)),
+        ({"tensor_parallel": 8}, 4, 2, (8, 1)),
+        ({"tensor_parallel": 2}, 4, 2, (2, 4)),
+        ({"pipeline_parallel": 4}, 4, 2, (2, 4)),
+        ({"pipeline_parallel": 2}, 4, 1, (2, 2)),
+        ({"tensor_parallel": 2}, 4, 1, (2, 1)),
+        # Without GPUs, processes of one machine.
+        ({"tensor_parallel": 2}, 0, 1, (2, 1)),
+    ],
+)
+def test_an_engine_is_divided_within_its_nodes_first(
+    arguments: dict[str, Any], gpus: int, nodes: int, parts: tuple[int, int]
+) -> None:
+    assert divided(EngineArguments(**arguments), gpus, nodes) == parts
+    require_group(
+        pb.PutServingRequest(gpus=gpus, nodes=nodes), "vllm", EngineArguments(**arguments)
     )
 
 

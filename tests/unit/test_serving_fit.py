@@ -39,6 +39,21 @@ def test_a_70b_model_needs_two_gpus_of_80_gib_and_its_context_is_cut_to_what_fit
     assert 1 <= with_adapters.requests < 1.01
 
 
+def test_over_nodes_each_gpu_has_its_part_of_the_layers() -> None:
+    with pytest.raises(DoesNotFit, match="weights take"):
+        fit(LLAMA_3_70B, devices=4, memory_bytes=36 * GIB, adapters=4)
+    two = fit(LLAMA_3_70B, devices=4, memory_bytes=36 * GIB, adapters=4, nodes=2)
+    one = fit(LLAMA_3_70B, devices=8, memory_bytes=36 * GIB)
+    # No adapters are loaded there.
+    assert (two.devices, two.adapter_bytes) == (8, 0)
+    assert two.weight_bytes == one.weight_bytes
+    # Eight heads of keys are divided over eight GPUs either way.
+    assert two.requests == pytest.approx(one.requests, rel=0.01)
+    flat = EngineArguments(tensor_parallel=2, pipeline_parallel=2)
+    with pytest.raises(DoesNotFit, match=r"is 4; the engine has 8 GPUs \(2 nodes with 4 each\)"):
+        fit(LLAMA_3_70B, devices=4, memory_bytes=36 * GIB, arguments=flat, nodes=2)
+
+
 def test_what_is_asked_for_is_held_to() -> None:
     asked = EngineArguments(context_length=4096, kv_cache_dtype="fp8")
     found = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=asked)

@@ -36,12 +36,15 @@ class EngineCapabilities:
     task: str = ""
     """`embed` or `score` for an engine that was started for this alone."""
 
-    def chosen(self, arguments: EngineArguments) -> Self:
-        """Returns them as of an engine that was started with these arguments."""
+    def chosen(self, arguments: EngineArguments, nodes: int = 1) -> Self:
+        """Returns them as of an engine that was started with these arguments.
+
+        On several nodes it loads no adapters, whose files lie on the first alone.
+        """
         most = arguments.max_concurrency or self.max_concurrency
-        task = arguments.task
+        task, adapters = arguments.task, self.adapters and nodes <= 1
         if task not in _OTHER_TASKS:
-            return replace(self, max_concurrency=most)
+            return replace(self, max_concurrency=most, adapters=adapters)
         return replace(
             self,
             max_concurrency=most,
@@ -66,7 +69,11 @@ class EngineSpec:
     cpus: int = 0
     """Number of CPUs allotted to it; 0 for no limit."""
     gpus: int = 0
-    """Number of GPUs allotted to it."""
+    """Number of GPUs allotted to it, on each of its nodes."""
+    nodes: int = 1
+    """Number of nodes that it runs on together."""
+    is_member: bool = False
+    """True on each node but the first, where nothing answers requests."""
     scratch: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
     """Folder that it may write to."""
 

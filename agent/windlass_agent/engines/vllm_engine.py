@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.core import telemetry
-from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments, divided
 from windlass.modelfiles.embedding import MODULES
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.flags import flags_of
@@ -32,6 +32,7 @@ _FLAGS = {
     "max_concurrency": "max-num-seqs",
     "dtype": "dtype",
     "tensor_parallel": "tensor-parallel-size",
+    "pipeline_parallel": "pipeline-parallel-size",
     "memory_fraction": "gpu-memory-utilization",
     "kv_cache_bytes": "kv-cache-memory-bytes",
     "kv_cache_dtype": "kv-cache-dtype",
@@ -44,6 +45,17 @@ _FLAGS = {
     "reasoning_parser": "reasoning-parser",
     "eager": "enforce-eager",
 }
+# On every node of a group; LeaderWorkerSet sets these variables in each container.
+MASTER_PORT = 29_501
+_TOGETHER = (
+    "--distributed-executor-backend=mp",
+    "--nnodes=$(LWS_GROUP_SIZE)",
+    "--node-rank=$(LWS_WORKER_INDEX)",
+    "--master-addr=$(LWS_LEADER_ADDRESS)",
+    f"--master-port={MASTER_PORT}",
+)
+# Where nothing answers: the executor alone, which only this command starts.
+_MEMBER = ("vllm.entrypoints.cli.main", "serve", "--headless")
 _ALWAYS = (
     # Lower numbers first, as the gateway writes them.
     "--scheduling-policy=priority",
@@ -58,8 +70,6 @@ _ALWAYS = (
     "--enable-server-load-tracking",
     "--disable-uvicorn-access-log",
     "--disable-fastapi-docs",
-    # Adapters are loaded into the one process that answers.
-    "--api-server-count=1",
 )
 _OF_GENERATION = ("tool_parser", "reasoning_parser", "lookup_tokens", "max_adapter_rank")
 _FLAGGED_OTHERWISE = {"kv_offload_bytes": None, "task": None}
@@ -145,10 +155,10 @@ class VllmEngine:
         return [
             str(self.python),
             "-m",
-            "vllm.entrypoints.openai.api_server",
+            *(_MEMBER if spec.is_member else ["vllm.entrypoints.openai.api_server"]),
             f"--model={spec.model_dir}",
             f"--served-model-name={spec.served_name}",
-            *(_pooling(spec) if spec.arguments.generates_nothing else _adapters(spec)),
+            *_loading(spec),
             *flags_of(arguments.model_copy(update=_FLAGGED_OTHERWISE), _FLAGS),
             *_offloading(arguments),
             *(["--spec-method=ngram"] if arguments.lookup_tokens else []),
@@ -156,7 +166,7 @@ class VllmEngine:
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
-            *parse_endpoint(spec.endpoint).flags,
+            *([] if spec.is_member else _answering(spec)),
             # Last, so that none of ours is taken for the value of one that lacks its own.
             *self.flags,
         ]
@@ -166,7 +176,13 @@ class VllmEngine:
         return HttpControl(self.name, self.capabilities, endpoint, LOAD_NAMES)
 
 
-def _adapters(spec: EngineSpec) -> list[str]:
+def _loading(spec: EngineSpec) -> list[str]:
+    """The flags of what it loads beside the model, by its task and its nodes."""
+    together = _TOGETHER if spec.nodes > 1 else ()
+    if spec.arguments.generates_nothing:
+        return [*together, *_pooling(spec)]
+    if together:
+        return list(together)
     return [
         "--enable-lora",
         f"--max-loras={spec.max_adapters}",
@@ -179,6 +195,11 @@ def _pooling(spec: EngineSpec) -> list[str]:
     """The flags of an engine that makes vectors or ranks, which vLLM tells apart by the files."""
     plain = spec.arguments.task == "embed" and not (spec.model_dir / MODULES).exists()
     return ["--runner=pooling", *([f"--pooler-config={_PLAIN_POOLING}"] if plain else [])]
+
+
+def _answering(spec: EngineSpec) -> list[str]:
+    # Adapters are loaded into the one process that answers.
+    return ["--api-server-count=1", *parse_endpoint(spec.endpoint).flags]
 
 
 def _offloading(arguments: EngineArguments) -> list[str]:
@@ -194,8 +215,13 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     ours: dict[str, int | None] = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
     if given.generates_nothing:
         ours = dict.fromkeys(_OF_GENERATION)
-    if spec.gpus and given.tensor_parallel is None:
-        ours["tensor_parallel"] = spec.gpus
+    if spec.nodes > 1:
+        ours["max_adapter_rank"] = None
+    if (spec.gpus and given.tensor_parallel is None) or spec.nodes > 1:
+        tensor, pipeline = divided(given, spec.gpus, spec.nodes)
+        ours["tensor_parallel"] = tensor
+        if pipeline > 1:
+            ours["pipeline_parallel"] = pipeline
     if not spec.gpus and given.kv_cache_bytes is None:
         ours["kv_cache_bytes"] = CPU_CACHE_BYTES
     formats = {"tool_parser", "reasoning_parser"}

@@ -16,6 +16,7 @@ from windlass_agent.keeper.door import Door
 from windlass_agent.keeper.engine_keeper import EngineKeeper
 from windlass_agent.keeper.health import health
 from windlass_agent.keeper.identity import DoorIdentity
+from windlass_agent.keeper.leader import Leader
 from windlass_agent.keeper.link import KeeperLink
 from windlass_agent.loop import run as run_loop
 
@@ -26,16 +27,36 @@ def main(argv: list[str] | None = None) -> int:
     """Keeps an engine until SIGTERM, which comes once the engine's container has ended."""
     options = _parser().parse_args(argv)
     configure_logging()
-    run_loop(_keep(options))
+    run_loop(_attend(options) if options.leader else _keep(options))
     return 0
 
 
+async def _attend(options: argparse.Namespace) -> None:
+    """Keeps a pod where nothing answers: it has no door, and so asks for no certificate."""
+    stopped, keeper = _stopping(), _keeper(options)
+    leader = Leader(options.leader, options.health_port)
+    link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
+
+    def hear(order: pb.EngineOrder) -> None:
+        if order.HasField("engine"):
+            keeper.order(order.engine)
+
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(link.close)
+        await _listen(stack, health(keeper, leader.drained), options.health_port, tls=None)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(link.run(bytes, keeper, hear)),
+                group.create_task(keeper.fetch()),
+                group.create_task(leader.follow()),
+            ]
+            await stopped.wait()
+            for task in tasks:
+                task.cancel()
+
+
 async def _keep(options: argparse.Namespace) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    keeper = _keeper(options)
+    stopped, keeper = _stopping(), _keeper(options)
     door = Door(keeper, options.endpoint)
     identity = DoorIdentity(options.scratch, options.agent_ca)
     link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
@@ -47,6 +68,8 @@ async def _keep(options: argparse.Namespace) -> None:
             certified.set()
         if order.HasField("engine"):
             keeper.order(order.engine)
+        if order.broken:
+            keeper.break_off()
 
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(link.close)
@@ -63,6 +86,15 @@ async def _keep(options: argparse.Namespace) -> None:
             await stopped.wait()
             for task in tasks:
                 task.cancel()
+
+
+def _stopping() -> asyncio.Event:
+    """An event that is set once the process should end."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
 
 
 def _keeper(options: argparse.Namespace) -> EngineKeeper:
@@ -110,6 +142,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--weights", required=True, type=Path, help="folder that both see")
     parser.add_argument("--adapter-bytes", required=True, type=int, help="of that folder at most")
     parser.add_argument("--scratch", required=True, type=Path, help="folder that none else sees")
+    parser.add_argument(
+        "--leader",
+        default="",
+        help="of an engine on several nodes: the host of its first pod, if this is another",
+    )
     parser.add_argument("--port", required=True, type=int, help="of the door")
     parser.add_argument("--health-port", required=True, type=int)
     return parser

@@ -64,6 +64,8 @@ class EngineKeeper:
         # True of an engine that listens and has not answered for too long.
         self.unanswered = False
         self._silenced: Callable[[], None] = lambda: None
+        # Set once another pod of the engine has ended.
+        self._broken = asyncio.Event()
 
     @property
     def serves(self) -> bool:
@@ -84,6 +86,10 @@ class EngineKeeper:
         self._adapters.want(spec.adapters)
         self._ordered.set()
 
+    def break_off(self) -> None:
+        """Takes the engine for one that answers nothing any more: another pod of it has ended."""
+        self._broken.set()
+
     def when_silent(self, called: Callable[[], None]) -> None:
         """Has `called` called whenever the engine is found to answer no more."""
         self._silenced = called
@@ -92,14 +98,16 @@ class EngineKeeper:
         """Keeps the engine until cancelled."""
         control = self._kind.control(self._endpoint)
         try:
-            version_id = await self._fetch()
+            version_id = await self.fetch()
             with self._models.using(version_id):
-                while True:
+                while not self._broken.is_set():
                     await self._serve(control, await self._started(control))
+                # Nothing comes after: the pods of its group end together.
+                await asyncio.Event().wait()
         finally:
             await control.close()
 
-    async def _fetch(self) -> str:
+    async def fetch(self) -> str:
         """Brings the weights, by the URLs of the last order, however often it takes.
 
         Returns the id of their version.
@@ -156,7 +164,7 @@ class EngineKeeper:
     async def _serve(self, control: EngineControl, served: EngineCapabilities) -> None:
         """Keeps its adapters until it is gone or answers no more."""
         self._adapters.want(self._spec.adapters)
-        served = served.chosen(from_message(self._spec.arguments))
+        served = served.chosen(from_message(self._spec.arguments), self._spec.nodes)
         capabilities = clusters_pb2.EngineCapabilities(**asdict(served))
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_RUNNING, capabilities=capabilities)
         self.changed.set()
@@ -206,11 +214,14 @@ class EngineKeeper:
         return True
 
     async def _silence(self, control: EngineControl) -> None:
-        """Returns once it has not answered for too long."""
+        """Returns once it has not answered for too long, or will not any more."""
         clock = asyncio.get_running_loop().time
         answered = clock()
         while clock() - answered < UNANSWERED_SECONDS:
-            await asyncio.sleep(PROBE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self._broken.wait()
+                    return
             if await control.ready():
                 answered = clock()
 

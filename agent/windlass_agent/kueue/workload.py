@@ -113,8 +113,9 @@ def _condition(condition: Object) -> Condition:
 
 
 def _owner(metadata: Object) -> str:
-    """The job that Kueue made it for."""
+    """The object that Kueue made it for."""
     for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
+        # Of a group of pods, its set is no controller.
+        if reference.get("controller") or reference["kind"] == "LeaderWorkerSet":
             return str(reference["uid"])
     return str((metadata.get("labels") or {}).get(JOB_UID, ""))

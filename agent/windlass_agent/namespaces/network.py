@@ -1,10 +1,17 @@
 """NetworkPolicies of a project's namespace: allowed connections; all others are denied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from windlass.kubernetes import names
-from windlass.kubernetes.labels import ENGINE_KIND, GUEST, JOB_KIND, KIND, MANAGED_BY
-from windlass_agent.executors.kubernetes.render.engine import DOOR_PORT
+from windlass.kubernetes.labels import (
+    ENGINE_KIND,
+    GUEST,
+    JOB_KIND,
+    KIND,
+    LWS_NAME,
+    MANAGED_BY,
+)
+from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
@@ -40,6 +47,16 @@ def network_policies(
             [_dns(), _agent(settings), *_outside(settings)],
             labels or {},
         ),
+        # And pods of an engine on several nodes talk to each other on any port.
+        _policy(
+            namespace,
+            f"windlass-{ENGINE_KIND}-groups",
+            {KIND: ENGINE_KIND},
+            [{"from": [_groups()]}],
+            [{"to": [_groups()]}],
+            labels or {},
+            exists=(LWS_NAME,),
+        ),
     ]
 
 
@@ -50,8 +67,10 @@ def _policy(
     ingress: list[Object],
     egress: list[Object],
     labels: Mapping[str, str],
+    *,
+    exists: Sequence[str] = (),
 ) -> Object:
-    selector = {"matchLabels": MANAGED_BY | dict(selected)}
+    selector = _selector(selected, exists)
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -69,8 +88,19 @@ def _policy(
     }
 
 
+def _selector(selected: Mapping[str, str], exists: Sequence[str] = ()) -> Object:
+    made: Object = {"matchLabels": MANAGED_BY | dict(selected)}
+    if exists:
+        made["matchExpressions"] = [{"key": name, "operator": "Exists"} for name in exists]
+    return made
+
+
 def _pods(kind: str) -> Object:
-    return {"podSelector": {"matchLabels": MANAGED_BY | {KIND: kind}}}
+    return {"podSelector": _selector({KIND: kind})}
+
+
+def _groups() -> Object:
+    return {"podSelector": _selector({KIND: ENGINE_KIND}, (LWS_NAME,))}
 
 
 def _dns() -> Object:

@@ -21,11 +21,12 @@ def with_copies(
     settings = {one.version_id: one for one in servings}
     found = dict(names)
     for version, name in names.items():
-        if not (name.adapter and name.is_adapter):
+        if not name.is_adapter:
             continue
         serving = settings.get(name.engine_version_id)
         kind = (serving and serving.engine) or engine
-        why = _refusal(kind, serving.arguments if serving else UNCHOSEN, name)
+        arguments, nodes = (serving.arguments, serving.nodes) if serving else (UNCHOSEN, 0)
+        why = _refusal(kind, arguments, nodes, name)
         if why and name.is_merged:
             base = name.engine_version_id
             found[version] = replace(name, engine_version_id=version, copied_from=base)
@@ -36,10 +37,12 @@ def with_copies(
 
 def why_not_loaded(engine: Engine, name: Name) -> str:
     """Returns why an engine does not load an adapter; empty if it does, or that is not known."""
-    return _refusal(engine.engine, engine.arguments, name)
+    return _refusal(engine.engine, engine.arguments, engine.nodes, name)
 
 
-def _refusal(kind: str, arguments: EngineArguments, name: Name) -> str:
+def _refusal(kind: str, arguments: EngineArguments, nodes: int, name: Name) -> str:
+    if nodes > 1:
+        return "engines on several nodes load none"
     if name.adapter is None:
         return ""
     most = arguments.max_adapter_rank or ADAPTER_RANK if kind == _BOUNDS_RANK else 0

@@ -106,7 +106,9 @@ class Engine:
     # Its number among the engines of its version, from 0.
     replica: int = 0
     arguments: EngineArguments = UNCHOSEN
+    # GPUs of each of its nodes, and how many nodes those are, 0 for one.
     gpus: int = 0
+    nodes: int = 0
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
@@ -134,6 +136,8 @@ class Serving:
     engine: str = ""
     arguments: EngineArguments = UNCHOSEN
     gpus: int = 0
+    # Nodes that each engine runs on together; 0 for one.
+    nodes: int = 0
     # Engines that load may make of it, 0 for no more than the least; and the open requests that
     # each should have, 0 for the usual number.
     max_replicas: int = 0

@@ -78,6 +78,7 @@ class Workloads:
                 max_adapters=self._max_adapters,
                 arguments=to_message(engine.arguments),
                 gpus=engine.gpus,
+                nodes=engine.nodes,
             )
         )
         return workload

@@ -21,6 +21,9 @@ PRIORITY_CLASS = KUEUE_PREFIX + "priority-class"
 BATCH_PREFIX = "batch.kubernetes.io/"
 COMPLETION_INDEX = BATCH_PREFIX + "job-completion-index"
 JOB_UID = KUEUE_PREFIX + "job-uid"
+# LeaderWorkerSet gives each pod of a group the name of its set, and its number, 0 for the leader.
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 # Whose `managedBy` hands an object to federation; also the finalizer of such an object.
 FEDERATION = PREFIX + "federation"

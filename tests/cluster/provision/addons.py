@@ -13,6 +13,7 @@ from tests.support.waiting import wait_until
 START_SECONDS = 240
 # Deployments by namespace, in the order in which they are put in.
 JOBSET = ("jobset-system", "jobset-controller-manager")
+LWS = ("lws-system", "lws-controller-manager")
 TRAINER = ("kubeflow-system", "kubeflow-trainer-controller-manager")
 KUEUE = ("kueue-system", "kueue-controller-manager")
 # Accepted only once Kueue's webhook answers; a dry run leaves nothing behind.
@@ -46,9 +47,10 @@ def start(site: Site, *, bare: bool = False) -> None:
 
 def install(site: Site, manifests: Path) -> None:
     """Puts the add-ons in; Kueue last, since its webhook refuses Deployments until it runs."""
-    for name in ("jobset", "trainer", "dra"):
+    for name in ("jobset", "trainer", "dra", "lws"):
         apply(site, manifests / f"{name}.yaml")
-    wait_until(lambda: has_pods(site, JOBSET) and has_pods(site, TRAINER), "JobSet and Trainer run")
+    managers = (JOBSET, TRAINER, LWS)
+    wait_until(lambda: all(has_pods(site, one) for one in managers), "JobSet, Trainer and LWS run")
     apply(site, manifests / "kueue.yaml")
     apply(site, manifests / "runtimes.yaml")
     until_whole(site)
@@ -56,7 +58,7 @@ def install(site: Site, manifests: Path) -> None:
 
 def until_whole(site: Site) -> None:
     """Returns once the add-ons answer: at first, or after something that they need was away."""
-    for namespace, deployment in (JOBSET, TRAINER, KUEUE):
+    for namespace, deployment in (JOBSET, TRAINER, LWS, KUEUE):
         available = ("wait", "--for=condition=Available", f"deployment/{deployment}")
         answers = partial(kubectl(site).works, *available, "-n", namespace, "--timeout=5s")
         wait_until(answers, f"{deployment} is available", START_SECONDS)

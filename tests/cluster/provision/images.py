@@ -87,6 +87,7 @@ def write_images(folder: Path) -> None:
         "busybox": Image(BUSYBOX, files, ["/bin/sh"], NOBODY, links),
         "kueue": manager("kueue", program("kueue")),
         "jobset": manager("jobset", program("jobset")),
+        "lws": manager("lws", program("lws")),
         "trainer": manager("trainer", program("trainer", "trainer-controller-manager")),
         "dra": driver(),
     }

@@ -14,6 +14,7 @@ from tests.cluster.provision.programs import module_folder, program
 
 KUEUE = "sigs.k8s.io/kueue"
 JOBSET = "sigs.k8s.io/jobset"
+LWS = "sigs.k8s.io/lws"
 TRAINER = "github.com/kubeflow/trainer/v2"
 KWOK = "sigs.k8s.io/kwok"
 DRA = "sigs.k8s.io/dra-example-driver"
@@ -27,6 +28,8 @@ def write_manifests(folder: Path) -> None:
     save(folder / "kueue.yaml", adapt(kustomize(kueue / "config/default"), "kueue"))
     jobset = module_folder("jobset", JOBSET)
     save(folder / "jobset.yaml", adapt(kustomize(jobset / "config/default"), "jobset"))
+    lws = module_folder("lws", LWS)
+    save(folder / "lws.yaml", adapt(kustomize(lws / "config/default"), "lws"))
     manager, runtimes = trainer()
     save(folder / "trainer.yaml", adapt(manager, "trainer"))
     save(folder / "runtimes.yaml", runtimes)
@@ -72,6 +75,9 @@ def adapt(manifests: str, image: str) -> str:
             container["image"] = f"windlass.local/{image}:1"
             container["imagePullPolicy"] = "Never"
             container.setdefault("resources", {})["requests"] = REQUESTS
+        if document["kind"] == "Deployment":
+            # The others of a manager only wait for the lease of the first.
+            document["spec"]["replicas"] = 1
     return yaml.safe_dump_all(documents)
 
 

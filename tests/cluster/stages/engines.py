@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
-from windlass_agent.kube.resources import DEPLOYMENTS, PODS
+from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS
 
 # Torch takes long to come up where much else runs.
 SECONDS = 400.0
@@ -94,6 +94,8 @@ class EngineStage:
             ("describe", "pods", "-n", space),
             ("logs", f"deployment/{name}", "-n", space, "-c", "keeper", "--tail=40"),
             ("logs", f"deployment/{name}", "-n", space, "-c", "engine", "--tail=40"),
+            ("logs", f"pod/{name}-0", "-n", space, "--all-containers", "--tail=40"),
+            ("logs", f"pod/{name}-0-1", "-n", space, "--all-containers", "--tail=40"),
         ):
             parts.append(self.world.cluster.kubectl(*words, check=False)[-6000:])
         return "\n".join(parts)
@@ -108,8 +110,12 @@ class EngineStage:
         """Until nothing of any engine is left."""
 
         async def left() -> list[Any]:
-            path = DEPLOYMENTS.path(self.world.namespace)
-            return [*await self.world.kube.list(path), *await self.pods()]
+            roots = [
+                one
+                for kind in (DEPLOYMENTS, LEADERWORKERSETS)
+                for one in await self.world.kube.list(kind.path(self.world.namespace))
+            ]
+            return [*roots, *await self.pods()]
 
         await until(left, SECONDS, holds=lambda found: not found, every=0.2)
 
@@ -121,7 +127,7 @@ class EngineStage:
         assert door, f"{identifier} does not serve"
         host, port, name = door
         client = httpx.AsyncClient(
-            base_url=f"https://{host}:{port}", verify=doors.tls, timeout=60, trust_env=False
+            base_url=f"https://{host}:{port}", verify=doors.tls, timeout=SECONDS, trust_env=False
         )
         return client, {"sni_hostname": name}
 

@@ -51,6 +51,7 @@ told = {
 }
 print(json.dumps(told, default=str))
 """
+LEADER = "leader.set.space"
 _PLAIN = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
 # What vLLM does not look at here, it finds as weights that it does not know.
 _FEATURES = {name: value for name, value in HELD.items() if name != "trainable_token_indices"}
@@ -60,6 +61,7 @@ ALL = EngineArguments(
     max_concurrency=16,
     dtype="bfloat16",
     tensor_parallel=2,
+    pipeline_parallel=2,
     memory_fraction=0.5,
     kv_cache_bytes=2**30,
     kv_cache_dtype="fp8",
@@ -76,6 +78,19 @@ ALL = EngineArguments(
 )
 
 
+def _flags(engine: VllmEngine, spec: EngineSpec) -> list[str]:
+    """The command without its program."""
+    words = [_expanded(word) for word in engine.command(spec)[3:]]
+    return words[1:] if words[0] == "serve" else words
+
+
+def _expanded(word: str) -> str:
+    """A word of the command as Kubernetes puts variables of the container into it."""
+    for name, value in (("GROUP_SIZE", "2"), ("WORKER_INDEX", "1"), ("LEADER_ADDRESS", LEADER)):
+        word = word.replace(f"$(LWS_{name})", value)
+    return word
+
+
 def spec(**fields: Any) -> EngineSpec:
     return EngineSpec(
         model_dir=Path("/models/m"), served_name="--a model", endpoint="unix:///run/e/s", **fields
@@ -87,6 +102,8 @@ SPECS = (
     spec(gpus=4),
     spec(),
     spec(arguments=EngineArguments(task="embed", lookup_tokens=3, tool_parser="hermes")),
+    spec(gpus=4, nodes=2),
+    spec(gpus=4, nodes=2, is_member=True),
 )
 
 
@@ -96,7 +113,7 @@ def facts() -> dict[str, Any]:
     engine = VllmEngine(vllm_python())
     done = subprocess.run(
         [str(engine.python), "-c", _PROGRAM],
-        input=json.dumps([[engine.command(one)[3:] for one in SPECS], ADAPTERS]),
+        input=json.dumps([[_flags(engine, one) for one in SPECS], ADAPTERS]),
         env={"VLLM_NO_USAGE_STATS": "1", "HOME": "/tmp", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -143,7 +160,7 @@ def test_no_format_is_no_flag() -> None:
 @pytest.mark.timeout(900)
 def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) -> None:
     assert not [name for name, value in ALL if value is None], "an argument that is not tested"
-    found, all_gpus, no_gpu, embeds = facts["parsed"]
+    found, all_gpus, no_gpu, embeds, first, other = facts["parsed"]
     assert found["version"].startswith(VERSION)
     assert {
         "model": "/models/m",
@@ -153,6 +170,7 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "max_num_seqs": 16,
         "dtype": "bfloat16",
         "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 2,
         "gpu_memory_utilization": 0.5,
         "kv_cache_memory_bytes": 2**30,
         "kv_cache_dtype": "fp8",
@@ -188,3 +206,10 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
     assert not embeds["enable_lora"]
     assert (embeds["spec_tokens"], embeds["tool_call_parser"]) == (None, None)
     assert "MEAN" in embeds["pooler_config"]
+    for one in (first, other):
+        assert (one["nnodes"], one["node_rank"], one["master_addr"]) == (2, 1, LEADER)
+        assert (one["tensor_parallel_size"], one["pipeline_parallel_size"]) == (4, 2)
+        assert (one["distributed_executor_backend"], bool(one["enable_lora"])) == ("mp", False)
+    assert (first["headless"], first["api_server_count"]) == (False, 1)
+    # It starts no server, and refuses to be told of one.
+    assert (other["headless"], other["api_server_count"]) == (True, None)

@@ -99,6 +99,10 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
     changed = first | {"context_length": 256}
     del changed["kv_cache_bytes"]
     assert activate("--set", "context_length=256", "--set", "kv_cache_bytes=") == changed
+    activate("--nodes", "2")
+    assert activate() == changed
+    assert (state(server)["nodes"], state(server)["gpus"]) == (2, 2)
+    assert activate("--nodes", "0") == changed
     done = shell.run("models", "activate", "my-base", "--cluster", "nowhere")
     assert (done.returncode != 0, "nowhere" in done.stderr) == (True, True)
     with server.http() as http:
@@ -106,6 +110,8 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
         assert wrong.status_code == 400, wrong.text
         absent = http.put("/v1/servings/my-base", json={"clusters": {"clu_nowhere": 1}})
         assert (absent.status_code, absent.json()["error"]["code"]) == (404, "not_found")
+        alone = http.put("/v1/servings/my-base", json={"engine": "builtin", "nodes": 2})
+        assert (alone.status_code, alone.json()["error"]["param"]) == (400, "nodes")
         adapter = {"min_replicas": 0, "engine": "builtin", "arguments": {"eager": True}}
         refused = http.put("/v1/servings/my-base", json=adapter)
         assert refused.status_code == 400

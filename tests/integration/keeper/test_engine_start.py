@@ -11,6 +11,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
+from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineCapabilities, EngineError
 from windlass_agent.keeper import engine_keeper
 from windlass_agent.keeper.engine_keeper import EngineKeeper
@@ -34,6 +35,9 @@ class Kind:
         if not self.serves:
             raise EngineError("not yet")
         return EngineCapabilities()
+
+    async def load(self) -> EngineLoad:
+        raise EngineError("it tells none")
 
     async def close(self) -> None:
         return

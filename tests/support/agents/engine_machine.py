@@ -74,6 +74,7 @@ def workload(
     desired: Any = pb.DESIRED_STATE_RUNNING,
     kind: str = "builtin",
     arguments: pb.EngineArguments | None = None,
+    nodes: int = 0,
 ) -> pb.Workload:
     """An engine of `mv-toy` with some of its adapters."""
     return pb.Workload(
@@ -84,6 +85,7 @@ def workload(
         desired=desired,
         engine=pb.EngineWorkload(
             engine=kind,
+            nodes=nodes,
             arguments=arguments,
             model="toy",
             model_version_id="mv-toy",

@@ -96,6 +96,14 @@ def test_a_rank_beyond_the_engines_is_not_loaded() -> None:
     assert not with_copies(high, [roomy], "builtin")["ft:high"].copied_from
 
 
+def test_engines_on_several_nodes_load_none() -> None:
+    names = with_copies(ALL, [replace(VLLM, nodes=2)], "builtin")
+    copied = {version for version, name in names.items() if name.copied_from}
+    assert copied == {"ft:plain", "ft:dora", "ft:old"}, "also one whose traits nobody knows"
+    assert names["ft:lone"].refused == "engines on several nodes load none"
+    assert not names["tiny"].refused
+
+
 def test_a_copy_gets_an_engine_as_its_base_has_them() -> None:
     changes = planned(rows("tiny", "ft:plain", "ft:dora"))
     (made,) = changes.creates

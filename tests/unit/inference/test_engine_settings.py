@@ -38,11 +38,18 @@ KINDS = {"plain": ("builtin",), "big": ("builtin", "vllm")}
 GPUS = {"big": 4, "huge": 8}
 
 
-def view(kinds: dict[str, tuple[str, ...]], answering: Sequence[Engine] = ()) -> View:
+def view(
+    kinds: dict[str, tuple[str, ...]],
+    answering: Sequence[Engine] = (),
+    grouped: Sequence[str] = (),
+) -> View:
     clusters = {
         name: pb.Cluster(
             id=name, live=True, shared=True, embedded=True, roles=["engines"],
-            capacity=pb.Capacity(engines=engines, engine_slots=4, gpus=GPUS.get(name, 0)),
+            capacity=pb.Capacity(
+                engines=engines, engine_slots=4, gpus=GPUS.get(name, 0),
+                grouped_engines=["vllm"] if name in grouped else [],
+            ),
         )
         for name, engines in kinds.items()
     }  # fmt: skip
@@ -62,12 +69,14 @@ def planned(
     wanted: str = "",
     kinds: dict[str, tuple[str, ...]] = KINDS,
     answering: Sequence[Engine] = (),
+    grouped: Sequence[str] = (),
 ) -> EngineChanges:
     wants = [WantedVersion(wanted, "tiny", NOW, NOW - 30)] if wanted else []
     rows = Rows(NOW, running, wants, servings)
     numbers = count()
     policy = InferencePolicy("builtin", 8, 4, 600, 1800)
-    return Planner(rows, view(kinds, answering), policy, lambda: f"eng-new-{next(numbers)}").plan()
+    seen = view(kinds, answering, grouped)
+    return Planner(rows, seen, policy, lambda: f"eng-new-{next(numbers)}").plan()
 
 
 def test_an_engine_is_of_the_kind_that_its_model_asks_for_where_that_is() -> None:
@@ -102,6 +111,30 @@ def test_an_engine_goes_where_enough_gpus_are() -> None:
     assert made.cluster_id == "huge"
     ((_, error),) = planned([replace(OWN, gpus=16)], kinds=kinds).errors
     assert error == "Each engine should have 16 GPUs; the largest live cluster has 8."
+
+
+def test_an_engine_on_several_nodes_goes_where_groups_are() -> None:
+    kinds: dict[str, tuple[str, ...]] = dict.fromkeys(("big", "huge"), ("vllm",))
+    own = replace(OWN, nodes=2, gpus=4)
+    ((_, error),) = planned([own], kinds=kinds).errors
+    assert error == (
+        "No live cluster runs the engine 'vllm' on 2 nodes together: that takes Kubernetes with "
+        "LeaderWorkerSet."
+    )
+    (made,) = planned([own], kinds=kinds, grouped=("big", "huge")).creates
+    assert (made.cluster_id, made.nodes, made.gpus) == ("huge", 2, 4), "GPUs are those of each"
+    ((_, error),) = planned([own], kinds=kinds, grouped=("big",)).errors
+    assert "is reachable and assigned" in error
+    ((_, error),) = planned([replace(own, gpus=8)], kinds=kinds, grouped=("huge",)).errors
+    assert error == "Each engine should have 16 GPUs; the largest live cluster has 8."
+
+
+def test_another_number_of_nodes_means_another_engine() -> None:
+    (made,) = planned([OWN]).creates
+    old = replace(made, id="eng-1", created_at=NOW - 100)
+    assert not planned([replace(OWN, nodes=1)], [old], answering=[old]).creates
+    plan = planned([replace(OWN, nodes=2)], [old], answering=[old], grouped=("big",))
+    assert [one.nodes for one in plan.creates] == [2]
 
 
 def test_a_route_says_which_kind_would_answer_before_one_does() -> None:

@@ -38,6 +38,7 @@ def verdict(request: str, upgrade: str = "") -> AccessAllowed | AccessDenied:
         "GET /apis/events.k8s.io/v1/namespaces/mine/events?watch=1",
         f"GET {OWN}/pods/windlass-engine-eng-1-x",
         "GET /apis/apps/v1/namespaces/mine/deployments",
+        "GET /apis/leaderworkerset.x-k8s.io/v1/namespaces/mine/leaderworkersets",
         "GET /apis/batch/v1/namespaces/mine/jobs",
         "GET /apis/batch/v1/namespaces/mine/jobs/j/status",
         "GET /apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets/j",

@@ -102,7 +102,7 @@ async def kubernetes_executor(
     runners = RunnerListener(
         PodTokens(kube, find_pod=attempts.pod, registered=jobs.registered),
         control,
-        KeeperServicer(pod_tokens, keepers, authority, engines.ordered),
+        KeeperServicer(pod_tokens, keepers, authority, engines.ordered, engines.broken),
         authority=authority,
         listen=listen,
         host=settings.agent_address.rpartition(":")[0].strip("[]"),

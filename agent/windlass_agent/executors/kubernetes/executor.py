@@ -5,6 +5,7 @@ from typing import Protocol
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
+from windlass.engine_arguments import GROUPED
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.engines.doors import Doors
@@ -105,4 +106,7 @@ class KubernetesExecutor:
 
     def capacity(self) -> pb.Capacity:
         """The capacity of the cluster."""
-        return self._capacity.capacity(self._jobs.used, engines=self._engines.used)
+        capacity = self._capacity.capacity(self._jobs.used, engines=self._engines.used)
+        if self._engines.has_groups and GROUPED in capacity.engines:
+            capacity.grouped_engines.append(GROUPED)
+        return capacity

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windlass.bounds import MAX_ENGINE_NODES
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field
@@ -29,7 +30,7 @@ def _gib(name: str) -> Callable[[Item], str]:
 
 
 _COLUMNS = {
-    "GPUS": field("gpus"),
+    "GPUS": lambda item: f"{item['nodes']}x{item['gpus']}" if item["nodes"] > 1 else item["gpus"],
     "WEIGHTS GIB": _gib("weight_bytes"),
     "ADAPTERS GIB": _gib("adapter_bytes"),
     "CACHE GIB": _gib("cache_bytes"),
@@ -46,6 +47,10 @@ def fit(
         str, typer.Option(metavar="SIZE", help="Memory of each GPU, such as 24Gi.")
     ],
     gpus: Annotated[int, typer.Option(min=1, max=64, help="GPUs of one machine.")] = 8,
+    nodes: Annotated[
+        int,
+        typer.Option(min=1, max=MAX_ENGINE_NODES, help="Machines that serve it together."),
+    ] = 1,
     arguments: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,8 +70,9 @@ def fit(
         memory_bytes=size(gpu_memory),
         arguments=_arguments(arguments or []),
         adapters=adapters,
+        nodes=nodes,
     )
-    rows = [_row(2**exponent, one) for exponent, one in enumerate(found)]
+    rows = [_row(2**exponent, one) | {"nodes": nodes} for exponent, one in enumerate(found)]
     call.out.items(rows, _COLUMNS)
     if not any(row["fits"] for row in rows):
         raise Problem("The model fits on none of them.")

@@ -6,6 +6,7 @@ import typer
 
 from windlass.bounds import (
     MAX_ENGINE_GPUS,
+    MAX_ENGINE_NODES,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
@@ -37,6 +38,7 @@ _KEPT = (
     "idle_seconds",
     "clusters",
     "gpus",
+    "nodes",
 )
 COLUMNS = {
     "MODEL": field("model"),
@@ -144,7 +146,19 @@ def activate(
     ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_ENGINE_GPUS, help="GPUs of each engine. Default: one."),
+        typer.Option(
+            min=0,
+            max=MAX_ENGINE_GPUS,
+            help="GPUs of each engine, on each of its nodes. Default: one.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_ENGINE_NODES,
+            help="Nodes that each engine runs on together, on Kubernetes. Default: one.",
+        ),
     ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
@@ -158,6 +172,7 @@ def activate(
         "idle_seconds": idle_seconds,
         "engine": engine,
         "gpus": gpus,
+        "nodes": nodes,
     }
     body = _present(call, model) | {
         name: value for name, value in given.items() if value is not None
@@ -222,7 +237,7 @@ def _window(text: str) -> dict[str, Any]:
 def _set(item: Item) -> dict[str, Any]:
     arguments = cast("dict[str, Any]", item.get("arguments") or {})
     found = {name: value for name, value in arguments.items() if value is not None}
-    return found | ({"gpus": item["gpus"]} if item.get("gpus") else {})
+    return found | {name: item[name] for name in ("nodes", "gpus") if item.get(name)}
 
 
 def _ready(item: Item) -> str:

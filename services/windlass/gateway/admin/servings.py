@@ -12,6 +12,7 @@ from windlass.bounds import (
     MAX_CLUSTER_WEIGHT,
     MAX_CLUSTERS,
     MAX_ENGINE_GPUS,
+    MAX_ENGINE_NODES,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
@@ -118,7 +119,16 @@ class PutServing(Body):
         Field(
             ge=0,
             le=MAX_ENGINE_GPUS,
-            description="GPUs of each engine; 0: what its machine gives to every engine.",
+            description="GPUs of each engine, on each of its nodes; 0: what its machine gives to "
+            "every engine.",
+        ),
+    ] = 0
+    nodes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_ENGINE_NODES,
+            description="Nodes that each engine runs on together; 0: one.",
         ),
     ] = 0
 
@@ -150,6 +160,7 @@ def servings_router(app: App) -> APIRouter:
             engine=body.engine or "",
             arguments=to_message(body.arguments),
             gpus=body.gpus,
+            nodes=body.nodes,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
             target_cache=body.target_cache,

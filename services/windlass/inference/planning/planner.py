@@ -157,10 +157,16 @@ class Planner:
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
+        nodes = self._round.nodes(version)
+        if not any(self._round.runs(version, one) for one in clusters):
+            return (
+                f"No live cluster runs the engine {engine!r} on {nodes} nodes together: that takes "
+                "Kubernetes with LeaderWorkerSet."
+            )
         if not any(self._round.weight(version, one.id) for one in clusters):
             return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
-        if (gpus := self._round.gpus(version)) > most:
+        if (gpus := self._round.gpus(version) * nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
         refusals = [self._round.cannot_hold(version, one) for one in holding]

@@ -210,8 +210,12 @@ class Round:
         if kind == TOLD_FORMATS:
             name = self.names[engine.version_id]
             arguments = with_formats(arguments, name.formats, name.task)
-        gpus = self.gpus(engine.version_id) or self._fitting(engine, kind, arguments)
-        return replace(engine, engine=kind, arguments=arguments, gpus=gpus)
+        gpus, nodes = self.gpus(engine.version_id), self.nodes(engine.version_id)
+        if not gpus and nodes == 1:
+            gpus = self._fitting(engine, kind, arguments)
+        # An engine of before there were several has none.
+        nodes = nodes if nodes > 1 else 0
+        return replace(engine, engine=kind, arguments=arguments, gpus=gpus, nodes=nodes)
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -234,6 +238,11 @@ class Round:
         serving = self._serving(version)
         return serving.gpus if serving else 0
 
+    def nodes(self, version: str) -> int:
+        """The nodes that each engine of a version runs on."""
+        serving = self._serving(version)
+        return max(1, serving.nodes) if serving else 1
+
     def _serving(self, version: str) -> Serving | None:
         """The serving that says how the engines of a version run."""
         return self._servings.get(self.names[version].settings_version_id)
@@ -246,7 +255,7 @@ class Round:
             for cluster in self.view.clusters.values()
             if self.runs(version, cluster)
             and self.weight(version, cluster.id)
-            and self.gpus(version) <= cluster.capacity.gpus
+            and self.gpus(version) * self.nodes(version) <= cluster.capacity.gpus
             and not self.cannot_hold(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
@@ -259,7 +268,11 @@ class Round:
             stack = self.stack(version)
             is_there = stack is not None and cluster.id == stack.cluster_id
             return is_there and REACHES in cluster.capacity.engines
-        return self.kind(version) in cluster.capacity.engines
+        return self.kind(version) in (
+            cluster.capacity.grouped_engines
+            if self.nodes(version) > 1
+            else cluster.capacity.engines
+        )
 
     def stack(self, version: str) -> Stack | None:
         """The serving stack that has a version; None of a model of ours, or an unknown stack."""

@@ -8,6 +8,7 @@ from windlass.bounds import (
     MAX_CLUSTER_WEIGHT,
     MAX_CLUSTERS,
     MAX_ENGINE_GPUS,
+    MAX_ENGINE_NODES,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
     MAX_TARGET_CACHE,
@@ -20,8 +21,10 @@ from windlass.bounds import (
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.engine_arguments import (
+    GROUPED,
     TAKEN,
     EngineArguments,
+    divided,
     from_message,
     not_taken,
 )
@@ -34,8 +37,8 @@ from windlass.serving_schedules import (
 
 # What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
-    "engine", "arguments", "gpus", "max_replicas", "target_requests", "target_cache", "target_gpu",
-    "target_wait_seconds", "schedule", "idle_seconds", "clusters",
+    "engine", "arguments", "gpus", "nodes", "max_replicas", "target_requests", "target_cache",
+    "target_gpu", "target_wait_seconds", "schedule", "idle_seconds", "clusters",
 )  # fmt: skip
 # The most of what is at least 0.
 _MOST = {
@@ -45,6 +48,7 @@ _MOST = {
     "target_gpu": MAX_TARGET_GPU,
     "target_wait_seconds": MAX_TARGET_WAIT_SECONDS,
     "gpus": MAX_ENGINE_GPUS,
+    "nodes": MAX_ENGINE_NODES,
 }
 
 
@@ -121,6 +125,23 @@ def arguments_of(request: pb.PutServingRequest, engine: str) -> EngineArguments:
             param=f"arguments.{refused}",
         )
     return arguments
+
+
+def require_group(request: pb.PutServingRequest, engine: str, arguments: EngineArguments) -> None:
+    """Raises InvalidArgument for several nodes of an engine that runs on one, or that it cannot
+    be divided over.
+    """
+    if request.nodes > 1 and engine != GROUPED:
+        raise InvalidArgument(
+            f"The engine {engine!r} runs on one node; {GROUPED!r} runs on several.", param="nodes"
+        )
+    if not request.gpus:
+        # What the engine gets, its cluster decides.
+        return
+    try:
+        divided(arguments, request.gpus, max(1, request.nodes))
+    except ValueError as error:
+        raise InvalidArgument(str(error), param="arguments") from error
 
 
 def require_plain(

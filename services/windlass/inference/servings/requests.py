@@ -31,6 +31,7 @@ from windlass.inference.servings.checks import (
     complete,
     require_base,
     require_bounds,
+    require_group,
     require_own,
     require_own_engines,
     require_plain,
@@ -67,6 +68,7 @@ class ServingRequests:
         principal = current()
         require_bounds(request)
         arguments = arguments_of(request, request.engine or self._policy.engine)
+        require_group(request, request.engine or self._policy.engine, arguments)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
@@ -84,6 +86,7 @@ class ServingRequests:
             engine=request.engine,
             arguments=arguments,
             gpus=request.gpus,
+            nodes=request.nodes,
             max_replicas=request.max_replicas,
             target_requests=request.target_requests,
             target_cache=request.target_cache,
@@ -224,6 +227,7 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         engine=serving.engine,
         arguments=to_message(serving.arguments),
         gpus=serving.gpus,
+        nodes=serving.nodes,
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         target_cache=serving.target_cache,

@@ -22,6 +22,7 @@ _READABLE: dict[tuple[str, str], frozenset[str]] = {
     ("", "events"): frozenset({""}),
     ("events.k8s.io", "events"): frozenset({""}),
     ("apps", "deployments"): frozenset({"", "status"}),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"): frozenset({"", "status"}),
     ("batch", "jobs"): frozenset({"", "status"}),
     ("jobset.x-k8s.io", "jobsets"): frozenset({"", "status"}),
     ("trainer.kubeflow.org", "trainjobs"): frozenset({"", "status"}),

@@ -65,6 +65,7 @@ GROUPS = (
     Group("coredns", 200),
     Group("kueue", 220),
     Group("jobset", 140),
+    Group("lws", 130, rename=("cmd", "lws")),
     Group("trainer", 140),
     Group("kwok", 60),
     Group(

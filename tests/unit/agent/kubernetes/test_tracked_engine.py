@@ -10,12 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
-from windlass_agent.executors.kubernetes.engines.observed import EngineDeployment, EngineSnapshot
+from windlass_agent.executors.kubernetes.engines.observed import EngineRoot, EngineSnapshot
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.diagnosis import waits
 from windlass_agent.executors.kubernetes.observe.snapshot import Container, Key, PodSnapshot
-from windlass_agent.executors.kubernetes.render.engine import digest
+from windlass_agent.executors.kubernetes.render.engine_plan import digest
 from windlass_agent.executors.kubernetes.settings import Patience
+from windlass_agent.kube.resources import DEPLOYMENTS
 from windlass_agent.kueue.workload import Condition, Workload
 
 PATIENCE = Patience(setup=10, start=10, schedule=10)
@@ -38,9 +39,10 @@ def workload(generation: int = 1, desired: Any = RUNNING, **engine: Any) -> pb.W
     )  # fmt: skip
 
 
-def deployment(made: pb.Workload, **changes: Any) -> EngineDeployment:
-    known = EngineDeployment(
-        workload=made.id, project="", namespace="team-a", name="windlass-engine-eng-1", uid="d-1",
+def deployment(made: pb.Workload, **changes: Any) -> EngineRoot:
+    known = EngineRoot(
+        resource=DEPLOYMENTS, workload=made.id, project="", namespace="team-a",
+        name="windlass-engine-eng-1", uid="d-1",
         generation=made.generation, digest=digest(made), queue="main", deleting=False, refusal="",
     )  # fmt: skip
     return replace(known, **changes)
@@ -57,7 +59,7 @@ def admitted(*, yes: bool = True, said: str = "No room.") -> Workload:
 
 
 def shown(made: pb.Workload, *pods: PodSnapshot, **changes: Any) -> EngineSnapshot:
-    known = EngineSnapshot(deployment=deployment(made), pods=pods, admission=admitted())
+    known = EngineSnapshot(root=deployment(made), pods=pods, admission=admitted())
     return replace(known, **changes)
 
 
@@ -108,7 +110,7 @@ def test_it_is_made_once_and_serves_by_the_keepers_word() -> None:
             "ImagePullFailed",
         ),
         (
-            shown(workload(), deployment=deployment(workload(), refusal="x violates PodSecurity")),
+            shown(workload(), root=deployment(workload(), refusal="x violates PodSecurity")),
             pb.PHASE_STARTING,
             "PodSecurity",
         ),
@@ -245,7 +247,7 @@ def test_another_argument_means_another_pod_and_another_adapter_does_not() -> No
     assert engine.due(0) is Due.NOTHING
     engine.want(workload(generation=3, gpus=2))
     assert engine.due(0) is Due.DELETE
-    see(engine, shown(workload(), POD, deployment=deployment(workload(), deleting=True)))
+    see(engine, shown(workload(), POD, root=deployment(workload(), deleting=True)))
     assert engine.due(0) is Due.NOTHING
     see(engine, EngineSnapshot(pods=(replace(POD, deleting=True),)))
     assert engine.due(0) is Due.NOTHING, "its pod still drains"
@@ -273,7 +275,7 @@ class Cluster(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.clock, self.generation = 1.0, 1
-        self.there: EngineDeployment | None = None
+        self.there: EngineRoot | None = None
         self.pods: tuple[PodSnapshot, ...] = ()
         self.state: keeper_pb2.EngineState | None = None
         self.made = workload()
@@ -316,7 +318,7 @@ class Cluster(RuleBasedStateMachine):
         self._look()
 
     def _look(self) -> None:
-        snapshot = EngineSnapshot(deployment=self.there, pods=self.pods, admission=admitted())
+        snapshot = EngineSnapshot(root=self.there, pods=self.pods, admission=admitted())
         self.engine.see(snapshot, self.state, clock=self.clock, patience=PATIENCE)
 
     @invariant()

@@ -16,7 +16,7 @@ def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:
         }
     )
     labels = {"windlass.dev/cluster": "c"}
-    refuse, job, guest, engine = network_policies("team-a", settings, labels=labels)
+    refuse, job, guest, engine, _ = network_policies("team-a", settings, labels=labels)
     assert refuse["spec"]["ingress"] == refuse["spec"]["egress"] == []
     assert job["metadata"]["labels"]["windlass.dev/cluster"] == "c"
     peers = {
@@ -54,7 +54,7 @@ def test_jobs_reach_each_other_names_the_agent_and_the_store() -> None:
 
 def test_only_the_agent_reaches_engines_and_only_their_door() -> None:
     settings = ClusterSettings.model_validate({"agent_namespace": "windlass-agent"})
-    *_, engine = network_policies("team-a", settings)
+    *_, engine, _ = network_policies("team-a", settings)
     assert engine["spec"]["podSelector"]["matchLabels"]["windlass.dev/kind"] == "engine"
     home = {"kubernetes.io/metadata.name": "windlass-agent"}
     assert engine["spec"]["ingress"] == [
@@ -65,8 +65,18 @@ def test_only_the_agent_reaches_engines_and_only_their_door() -> None:
     ]
 
 
+def test_pods_of_engines_on_several_nodes_reach_each_other_and_no_others() -> None:
+    *_, groups = network_policies("team-a", ClusterSettings())
+    in_group = {"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}
+    selector = groups["spec"]["podSelector"]
+    assert selector["matchLabels"]["windlass.dev/kind"] == "engine"
+    assert selector["matchExpressions"] == [in_group]
+    assert groups["spec"]["ingress"] == [{"from": [{"podSelector": selector}]}]
+    assert groups["spec"]["egress"] == [{"to": [{"podSelector": selector}]}]
+
+
 def test_nobody_reaches_a_clouds_metadata() -> None:
-    _, job, _, _ = network_policies("team-a", ClusterSettings())
+    _, job, *_ = network_policies("team-a", ClusterSettings())
     blocks = [
         to["ipBlock"]
         for rule in job["spec"]["egress"]

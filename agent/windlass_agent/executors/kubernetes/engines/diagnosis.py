@@ -26,39 +26,41 @@ from windlass_agent.memory import in_units
 _LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
 # Reasons of the runtime for a container that never ran.
 _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
-# An engine that has ended so often without serving has failed.
-ENDS = 2
-_DOWNLOAD = "DownloadFailed"
+DOWNLOAD = "DownloadFailed"
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
 _STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
 
 
 def diagnose(
-    snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None, *, ends: int
+    snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None, *, ended: PodSnapshot | None
 ) -> Diagnosis:
     """The diagnosis of an engine that should run; `state` is its keeper's, None without one.
 
-    `ends` counts how often its container has ended since it served last.
+    `ended` is the pod in which it ended once too often since it served last, None if it did not.
     """
-    deployment, pod = snapshot.deployment, snapshot.pod
-    if deployment is None:
+    root, pod, live = snapshot.root, snapshot.pod, snapshot.live
+    if root is None:
         return LAUNCHING
+    if len(live) < root.nodes:
+        view = AttemptSnapshot(events=snapshot.events, short=snapshot.short)
+        if found := refusals.noted(view, []):
+            return found
     if pod is None:
-        return refusals.refused(deployment.refusal) if deployment.refusal else LAUNCHING
+        return refusals.refused(root.refusal) if root.refusal else LAUNCHING
     admission = snapshot.admission
-    if deployment.queue and (admission is None or not admission.admitted) and not pod.node:
+    if root.queue and (admission is None or not admission.admitted) and not pod.node:
         return _never_held(admission) or failures.queued(admission)
     # Without the keeper's word nobody knows that it does not serve.
-    if state is not None and ends >= ENDS and (found := _ended(pod)):
+    if state is not None and ended is not None and (found := _ended(ended)):
         return found
-    view = AttemptSnapshot(pods=(pod,), events=snapshot.events, short=snapshot.short)
-    if found := failures.trouble(pod, short=snapshot.short) or refusals.noted(view, [pod]):
+    view = AttemptSnapshot(pods=tuple(live), events=snapshot.events, short=snapshot.short)
+    if found := failures.troubled(live, short=snapshot.short) or refusals.noted(view, live):
         return found
     if state is None:
         return _STARTING
-    if state.reason == _DOWNLOAD:
+    if state.reason == DOWNLOAD:
         # The store may be back, or URLs renewed, before patience ends.
-        return starts(_DOWNLOAD, state.message)
+        return starts(DOWNLOAD, state.message)
     return Diagnosis(phase=state.phase, reason=state.reason, message=state.message)
 
 
@@ -76,8 +78,8 @@ def _never_held(admission: Workload | None) -> Diagnosis | None:
 
 def _ended(pod: PodSnapshot) -> Diagnosis | None:
     """Diagnosis of an engine whose container ends again and again."""
-    last = pod.last_end
-    if last is None:
+    last = pod.last_end or pod.runner
+    if last is None or last.state != "terminated":
         return None
     if last.reason == "OOMKilled":
         limit = units(pod.memory_limit)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.kubernetes.names import engine_name
 from windlass_agent.executors.kubernetes.authority import Authority, is_stale
-from windlass_agent.executors.kubernetes.render.engine import DOOR_PORT
+from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT
 
 
 class Doors:

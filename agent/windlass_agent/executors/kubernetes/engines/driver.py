@@ -10,15 +10,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.keeper.v1 import keeper_pb2
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.gpu_meter import GpuMeter
+from windlass_agent.executors.kubernetes.engines.diagnosis import DOWNLOAD
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import (
-    EngineDeployment,
     EngineInformers,
+    EngineRoot,
     EngineSnapshot,
 )
 from windlass_agent.executors.kubernetes.engines.prometheus import PodKey
@@ -127,6 +129,16 @@ class EnginePodDriver:
         engine = self._engines.get(workload_id)
         return engine.workload.engine if engine and engine.told and engine.is_wanted else None
 
+    def broken(self, workload_id: str) -> bool:
+        """Returns True if a pod of an engine on several nodes has ended."""
+        engine = self._engines.get(workload_id)
+        return engine is not None and engine.broken
+
+    @property
+    def has_groups(self) -> bool:
+        """True if the cluster can run an engine on several nodes."""
+        return self._informers.has_groups
+
     def address(self, workload_id: str) -> str:
         """The address of the pod that serves as an engine; empty if none does."""
         engine = self._engines.get(workload_id)
@@ -154,15 +166,18 @@ class EnginePodDriver:
         """Compares what the cluster shows and keepers say with what should be."""
         snapshots = self._informers.snapshots(self._positions())
         for workload_id, snapshot in snapshots.items():
-            if workload_id not in self._engines and (deployment := snapshot.deployment):
-                self._engines[workload_id] = self._found(deployment)
+            if workload_id not in self._engines and (root := snapshot.root):
+                self._engines[workload_id] = self._found(root)
         clock = time.monotonic()
         for workload_id, engine in list(self._engines.items()):
-            before = engine.status()
+            before, was_broken = engine.status(), engine.broken
             snapshot = snapshots.get(workload_id, _NOTHING)
-            state = self._keepers.state(snapshot.pod.uid) if snapshot.pod is not None else None
-            gpu = self._gpu_use(snapshot.pod)
-            engine.see(snapshot, state, clock=clock, patience=self._patience, gpu=gpu)
+            gpu = self._gpu_use(snapshot)
+            engine.see(
+                snapshot, self._said(snapshot), clock=clock, patience=self._patience, gpu=gpu
+            )
+            if engine.broken and not was_broken:
+                self._keepers.order()
             if engine.is_gone:
                 del self._engines[workload_id]
                 self._changed()
@@ -173,18 +188,26 @@ class EnginePodDriver:
                 engine.working = True
                 self._spawn(self._bring_about(engine))
 
-    def _gpu_use(self, pod: PodSnapshot | None) -> float | None:
-        if pod is None or self._gpus is None:
+    def _gpu_use(self, snapshot: EngineSnapshot) -> float | None:
+        if snapshot.pod is None or self._gpus is None:
             return None
-        return self._gpus.use([(pod.namespace, pod.name)])
+        return self._gpus.use([(pod.namespace, pod.name) for pod in snapshot.live])
 
-    def _found(self, deployment: EngineDeployment) -> TrackedEngine:
+    def _said(self, snapshot: EngineSnapshot) -> keeper_pb2.EngineState | None:
+        """The word of the first pod's keeper, or that of one whose node gets no weights."""
+        if snapshot.pod is None:
+            return None
+        states = [self._keepers.state(pod.uid) for pod in snapshot.live]
+        failed = (one for one in states[1:] if one is not None and one.reason == DOWNLOAD)
+        return next(failed, states[0])
+
+    def _found(self, root: EngineRoot) -> TrackedEngine:
         """An engine that an earlier life of the agent made, until somebody tells of it."""
         workload = pb.Workload(
-            id=deployment.workload,
+            id=root.workload,
             cluster_id=self._cluster_id,
-            project_id=deployment.project,
-            generation=deployment.generation,
+            project_id=root.project,
+            generation=root.generation,
             desired=pb.DESIRED_STATE_RUNNING,
         )
         return TrackedEngine(workload)
@@ -213,9 +236,9 @@ class EnginePodDriver:
     async def _step(self, engine: TrackedEngine, due: Due) -> bool:
         """Returns False if it is to be tried again."""
         if due is Due.DELETE:
-            await self._launcher.delete(engine.workload, engine.snapshot.deployment)
+            await self._launcher.delete(engine.workload, engine.snapshot.root)
             engine.made_at, engine.may_exist = 0.0, False
-            if engine.snapshot.deployment is not None:
+            if engine.snapshot.root is not None:
                 engine.deleted_at = time.monotonic()
             return True
         # Whatever becomes of the call.

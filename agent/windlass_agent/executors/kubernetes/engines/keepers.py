@@ -91,7 +91,10 @@ class Keepers:
 
 
 class KeeperServicer(rpc.KeeperServiceServicer):
-    """Certifies doors and passes orders; `ordered` returns the engine that a pod should be."""
+    """Certifies doors and passes orders.
+
+    `ordered` returns the engine that a pod should be, `broken` whether another pod of it has ended.
+    """
 
     def __init__(
         self,
@@ -99,11 +102,13 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         keepers: Keepers,
         authority: Authority,
         ordered: Callable[[str], clusters_pb2.EngineWorkload | None],
+        broken: Callable[[str], bool] = lambda _: False,
     ):
         self._tokens = tokens
         self._keepers = keepers
         self._authority = authority
         self._ordered = ordered
+        self._broken = broken
 
     async def Keep(
         self, request_iterator: AsyncIterator[pb.KeeperReport], context: Context
@@ -115,7 +120,11 @@ class KeeperServicer(rpc.KeeperServiceServicer):
             if len(first.certificate_request) > _REQUEST_BYTES:
                 raise ValueError("the certificate request is too long")
             name = engine_name(pod.key.workload)
-            certificate = self._authority.certify(first.certificate_request, name)
+            # Of an engine on several nodes, the first pod alone has a door.
+            is_door = pod.rank == 0
+            certificate = (
+                self._authority.certify(first.certificate_request, name) if is_door else b""
+            )
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"No certificate: {error}.")
         call = self._keepers.begin(pod.uid, _bounded(first.state))
@@ -134,10 +143,11 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         told = None
         while not (call.superseded or hearing.done()):
             call.news.clear()
-            order = self._ordered(workload_id)
-            if order is not None and order != told:
+            engine, broken = self._ordered(workload_id), self._broken(workload_id)
+            order = pb.EngineOrder(engine=engine, broken=broken)
+            if (engine is not None or broken) and order != told:
                 told = order
-                yield pb.EngineOrder(engine=order)
+                yield order
             await call.news.wait()
 
     async def _hear(self, call: _Call, reports: AsyncIterator[pb.KeeperReport]) -> None:

@@ -2,17 +2,23 @@
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
-from windlass_agent.executors.kubernetes.engines.observed import EngineDeployment
+from windlass_agent.executors.kubernetes.engines.observed import EngineRoot
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
-from windlass_agent.executors.kubernetes.render.engine import EnginePlan, render
+from windlass_agent.executors.kubernetes.render.engine import render
+from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan
 from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube import Conflict, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.resources import DEPLOYMENTS, RESOURCECLAIMTEMPLATES
+from windlass_agent.kube.resources import (
+    DEPLOYMENTS,
+    LEADERWORKERSETS,
+    RESOURCECLAIMTEMPLATES,
+    Resource,
+)
 
 
 class EngineLauncher:
@@ -43,20 +49,20 @@ class EngineLauncher:
             # Its pod needs it; it gets its owner once that has a name.
             for item in companions:
                 await self._kube.apply(template, item)
-            owner = await self._kube.apply(DEPLOYMENTS.path(place.namespace, name), body)
+            owner = await self._kube.apply(_kind(workload).path(place.namespace, name), body)
             for item in companions:
                 await self._kube.apply(template, owned(item, owner))
         except KubeError as error:
             return unlaunched(error, place.namespace)
         return None
 
-    async def delete(self, workload: pb.Workload, shown: EngineDeployment | None) -> None:
-        """Deletes an engine's objects; its pod's open requests go on to their ends."""
+    async def delete(self, workload: pb.Workload, shown: EngineRoot | None) -> None:
+        """Deletes an engine's objects; its open requests go on to their ends."""
         namespace = shown.namespace if shown is not None else workload.placement.namespace
         name = shown.name if shown is not None else engine_name(workload.id)
         await self._remove(RESOURCECLAIMTEMPLATES.path(namespace, name))
-        uid = shown.uid if shown is not None else ""
-        await self._remove(DEPLOYMENTS.path(namespace, name), uid=uid)
+        uid, kind = (shown.uid, shown.resource) if shown is not None else ("", _kind(workload))
+        await self._remove(kind.path(namespace, name), uid=uid)
 
     async def _remove(self, path: str, *, uid: str = "") -> None:
         try:
@@ -64,3 +70,7 @@ class EngineLauncher:
         except (ResourceNotFound, Conflict):
             # Gone, or another one of that name.
             return
+
+
+def _kind(workload: pb.Workload) -> Resource:
+    return LEADERWORKERSETS if workload.engine.nodes > 1 else DEPLOYMENTS

@@ -1,9 +1,10 @@
-"""Watches of engines' Deployments and pods, put together by engine."""
+"""Watches of engines' pods and of what has these, put together by engine."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from windlass.kubernetes import labels
@@ -17,16 +18,17 @@ from windlass_agent.executors.kubernetes.observe.snapshot import (
     pod_snapshot,
 )
 from windlass_agent.kube import Informer, Kube
-from windlass_agent.kube.resources import DEPLOYMENTS, PODS
+from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS, Resource
 from windlass_agent.kueue.workload import Workload
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineDeployment:
-    """The Deployment of an engine, reduced to the fields that matter."""
+class EngineRoot:
+    """The Deployment of an engine or its LeaderWorkerSet, reduced to the fields that matter."""
 
+    resource: Resource
     workload: str
     project: str
     namespace: str
@@ -39,16 +41,18 @@ class EngineDeployment:
     deleting: bool
     # Why its pod is not created; empty if nothing prevents it.
     refusal: str
+    # Its pods.
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSnapshot:
     """The objects of one engine."""
 
-    deployment: EngineDeployment | None = None
+    root: EngineRoot | None = None
     # The one that serves or will comes first.
     pods: tuple[PodSnapshot, ...] = ()
-    # Of the first pod.
+    # Of the first pod, or of all of several.
     admission: Workload | None = None
     events: tuple[KubeEvent, ...] = ()
     # Whether some node takes nothing now that may do so again.
@@ -58,13 +62,25 @@ class EngineSnapshot:
     @property
     def pod(self) -> PodSnapshot | None:
         """The pod that serves or will; None while there is none."""
-        first = self.pods[0] if self.pods else None
-        return first if first is not None and not (first.deleting or first.ended) else None
+        first = self.live[0] if self.live else None
+        return first if first is not None and first.rank == 0 else None
+
+    @property
+    def live(self) -> list[PodSnapshot]:
+        """The pods that should go on."""
+        return [pod for pod in self.pods if not (pod.deleting or pod.ended)]
+
+    @property
+    def broken(self) -> PodSnapshot | None:
+        """A pod of several whose engine has ended, and with it that of all; None without one."""
+        if self.root is None or self.root.nodes == 1:
+            return None
+        return next((pod for pod in self.pods if pod.restarts or _has_ended(pod)), None)
 
     @property
     def is_gone(self) -> bool:
         """True if nothing of it is left."""
-        return self.deployment is None and not self.pods
+        return self.root is None and not self.pods
 
 
 class EngineInformers:
@@ -83,24 +99,37 @@ class EngineInformers:
         selector = f"{labels.CLUSTER}={cluster_id},{labels.KIND}={labels.ENGINE_KIND}"
         self._attempts = attempts
         self._capacity = capacity
-        self._deployments: Informer[EngineDeployment] = Informer(
-            kube, DEPLOYMENTS.path(), trim=_deployment, changed=changed, label_selector=selector
+        self._deployments, self._groups = (
+            Informer(
+                kube,
+                resource.path(),
+                trim=partial(trim, resource),
+                changed=changed,
+                label_selector=selector,
+            )
+            for resource, trim in ((DEPLOYMENTS, trim_deployment), (LEADERWORKERSETS, trim_group))
         )
         self._pods: Informer[PodSnapshot] = Informer(
-            kube, PODS.path(), trim=_pod, changed=changed, label_selector=selector
+            kube, PODS.path(), trim=trim_pod, changed=changed, label_selector=selector
         )
 
     async def run(self) -> None:
         """Keeps them up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._deployments.run())
+            group.create_task(self._groups.run())
             group.create_task(self._pods.run())
 
     @property
     def settled(self) -> bool:
         """True if each kind was listed, or is known not to be readable."""
-        informers: tuple[Informer[Any], ...] = (self._deployments, self._pods)
+        informers: tuple[Informer[Any], ...] = (self._deployments, self._groups, self._pods)
         return all(one.synced.is_set() or one.refused for one in informers)
+
+    @property
+    def has_groups(self) -> bool:
+        """True if the cluster has LeaderWorkerSet."""
+        return self._groups.synced.is_set() and self._groups.refused is None
 
     def pod(self, namespace: str, name: str) -> PodSnapshot | None:
         """Returns a pod of an engine by name."""
@@ -108,33 +137,65 @@ class EngineInformers:
 
     def snapshots(self, positions: Positions) -> dict[str, EngineSnapshot]:
         """The current snapshots by workload."""
-        deployments = {one.workload: one for one in self._deployments.items.values()}
+        shown = (*self._deployments.items.values(), *self._groups.items.values())
+        roots = {one.workload: one for one in shown}
         pods: dict[str, list[PodSnapshot]] = defaultdict(list)
         for pod in self._pods.items.values():
             pods[pod.key.workload].append(pod)
         admissions = self._attempts.admissions()
-        events = self._attempts.events_of({one.name for some in pods.values() for one in some})
+        told = {one: _told_of(roots.get(one), pods[one]) for one in roots.keys() | pods.keys()}
+        events = self._attempts.events_of({name for names in told.values() for _, name in names})
         found = {}
-        for workload in deployments.keys() | pods.keys():
-            own = sorted(pods.get(workload, ()), key=_standing)
-            admission = admissions.get(own[0].uid) if own else None
+        for workload, names in told.items():
+            own, root = sorted(pods[workload], key=_standing), roots.get(workload)
+            admission = admissions.get(_admitted(root, own))
             place = f"{admission.namespace}/{admission.name}" if admission is not None else ""
             found[workload] = EngineSnapshot(
-                deployment=deployments.get(workload),
+                root=root,
                 pods=tuple(own),
                 admission=admission,
-                events=tuple(events.get((own[0].namespace, own[0].name), ())) if own else (),
+                events=tuple(event for name in names for event in events.get(name, ())),
                 short=self._capacity.is_short,
                 position=positions.get(place, 0),
             )
         return found
 
 
-def _standing(pod: PodSnapshot) -> tuple[bool, bool, str]:
-    return pod.deleting, pod.ended, pod.name
+def _standing(pod: PodSnapshot) -> tuple[bool, bool, int, str]:
+    return pod.deleting, pod.ended, pod.rank, pod.name
 
 
-def _deployment(item: Object) -> EngineDeployment | None:
+def _has_ended(pod: PodSnapshot) -> bool:
+    """Returns True if its engine has ended by itself: of one that is deleted it has to."""
+    ended = pod.runner is not None and pod.runner.state == "terminated"
+    return ended and not pod.deleting
+
+
+def _told_of(root: EngineRoot | None, pods: Iterable[PodSnapshot]) -> list[tuple[str, str]]:
+    """Namespaces and names of the objects that events tell something of."""
+    found = sorted((pod.namespace, pod.name) for pod in pods)
+    if root is not None and root.nodes > 1:
+        # The sets that LeaderWorkerSet makes: of the first pod, and of the others.
+        found += [(root.namespace, root.name), (root.namespace, f"{root.name}-0")]
+    return found
+
+
+def _admitted(root: EngineRoot | None, pods: Sequence[PodSnapshot]) -> str:
+    """The uid of what Kueue admits: the pod alone, or a group of them at once."""
+    if root is not None and root.nodes > 1:
+        return root.uid
+    return pods[0].uid if pods else ""
+
+
+def trim_group(resource: Resource, item: Object) -> EngineRoot | None:
+    """Returns what matters of a LeaderWorkerSet; None for one that is no engine's."""
+    found = trim_deployment(resource, item)
+    size = item["spec"]["leaderWorkerTemplate"].get("size", 1)
+    return replace(found, nodes=size) if found is not None else None
+
+
+def trim_deployment(resource: Resource, item: Object) -> EngineRoot | None:
+    """Returns what matters of a Deployment; None for one that is no engine's."""
     metadata = item["metadata"]
     marks, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     workload, generation = marks.get(labels.WORKLOAD, ""), notes.get(labels.GENERATION, "")
@@ -146,7 +207,8 @@ def _deployment(item: Object) -> EngineDeployment | None:
         for one in conditions
         if one["type"] == "ReplicaFailure" and one["status"] == "True"
     )
-    return EngineDeployment(
+    return EngineRoot(
+        resource=resource,
         workload=workload,
         project=marks.get(labels.PROJECT, ""),
         namespace=metadata["namespace"],
@@ -160,6 +222,7 @@ def _deployment(item: Object) -> EngineDeployment | None:
     )
 
 
-def _pod(item: Object) -> PodSnapshot | None:
+def trim_pod(item: Object) -> PodSnapshot | None:
+    """Returns the snapshot of an engine's pod; None for another."""
     workload = (item["metadata"].get("labels") or {}).get(labels.WORKLOAD, "")
     return pod_snapshot(item, Key(workload, 0), ENGINE) if workload else None

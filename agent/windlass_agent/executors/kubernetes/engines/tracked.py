@@ -12,10 +12,10 @@ from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.engines.load import EngineLoad, load_of
 from windlass_agent.engines.metering import SteppedLoad
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
+from windlass_agent.executors.kubernetes.engines.ends import EngineEnds
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
-from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
-from windlass_agent.executors.kubernetes.render.engine import digest
+from windlass_agent.executors.kubernetes.render.engine_plan import digest
 from windlass_agent.executors.kubernetes.settings import Patience
 
 # What was made and is not shown by then is made again.
@@ -50,8 +50,7 @@ class TrackedEngine:
     working: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
-    # Pod, and how often its container had ended when it served last.
-    _served: tuple[str, int] = ("", 0)
+    _ends: EngineEnds = field(default_factory=EngineEnds)
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
     _digest: str = ""
@@ -71,6 +70,11 @@ class TrackedEngine:
     @property
     def _may_come(self) -> bool:
         return self.made_at > 0 or self.may_exist
+
+    @property
+    def broken(self) -> bool:
+        """True if one of its pods has ended, so that what is open in the first is not answered."""
+        return self.snapshot.broken is not None
 
     @property
     def serves(self) -> bool:
@@ -112,26 +116,15 @@ class TrackedEngine:
     ) -> None:
         """Takes what the cluster shows, what its pod's keeper says, and how busy its GPUs are."""
         self.snapshot, self.state = snapshot, state
-        if snapshot.deployment is not None:
+        if snapshot.root is not None:
             self.made_at, self.may_exist = 0.0, False
         else:
             self.deleted_at = 0.0
-        leaves = snapshot.deployment is not None and snapshot.deployment.deleting
-        if self.is_wanted and not leaves and not (snapshot.deployment is None and self._trouble[1]):
-            ends = self._count_ends(snapshot.pod)
-            self.find(diagnose(snapshot, state, ends=ends), clock=clock, patience=patience)
+        leaves = snapshot.root is not None and snapshot.root.deleting
+        if self.is_wanted and not leaves and not (snapshot.root is None and self._trouble[1]):
+            ended = self._ends.look(snapshot, serves=state is not None and _runs(state))
+            self.find(diagnose(snapshot, state, ended=ended), clock=clock, patience=patience)
         self._load.take(clock, *((self.load, gpu) if self.serves else (None, None)))
-
-    def _count_ends(self, pod: PodSnapshot | None) -> int:
-        """The ends of its container since it served, or since this life saw the pod first."""
-        if pod is None:
-            return 0
-        uid, known = self._served
-        serves = self.state is not None and self.state.phase == pb.PHASE_RUNNING
-        if uid != pod.uid or serves:
-            known = pod.restarts
-        self._served = pod.uid, known
-        return pod.restarts - known
 
     def find(self, found: Diagnosis, *, clock: float, patience: Patience) -> None:
         """Takes a diagnosis; one that outlasts its patience becomes a failure."""
@@ -146,19 +139,19 @@ class TrackedEngine:
 
     def due(self, clock: float) -> Due:
         """The next step; NOTHING while an earlier one has yet to show."""
-        deployment = self.snapshot.deployment
-        if not self.told or (deployment is not None and deployment.deleting):
+        root = self.snapshot.root
+        if not self.told or (root is not None and root.deleting):
             return Due.NOTHING
         unseen = self.made_at > 0 and clock - self.made_at < UNSEEN_SECONDS
         if self.deleted_at > 0 and clock - self.deleted_at < UNSEEN_SECONDS:
             return Due.NOTHING
         if not self.is_wanted:
-            return Due.DELETE if deployment is not None or self._may_come else Due.NOTHING
-        if deployment is None:
+            return Due.DELETE if root is not None or self._may_come else Due.NOTHING
+        if root is None:
             waits = unseen or bool(self.snapshot.pods)
             return Due.NOTHING if waits else Due.APPLY
         # Whatever lasts has changed: nothing of the old one stays.
-        return Due.NOTHING if deployment.digest == self._digest else Due.DELETE
+        return Due.NOTHING if root.digest == self._digest else Due.DELETE
 
     def status(self) -> pb.WorkloadStatus:
         """The status for the control plane."""
@@ -171,8 +164,8 @@ class TrackedEngine:
             return status
         found = self.failure or self.diagnosis
         status.phase, status.reason, status.message = found.phase, found.reason, found.message
-        if self.snapshot.deployment is not None:
-            status.queue = self.snapshot.deployment.queue
+        if self.snapshot.root is not None:
+            status.queue = self.snapshot.root.queue
         if found.phase == pb.PHASE_PENDING:
             status.queue_position = self.snapshot.position
         pod = self.snapshot.pod
@@ -184,3 +177,7 @@ class TrackedEngine:
             if load := self._load.message():
                 status.load.CopyFrom(load)
         return status
+
+
+def _runs(state: keeper_pb2.EngineState) -> bool:
+    return state.phase == pb.PHASE_RUNNING

@@ -44,7 +44,7 @@ def diagnose(snapshot: AttemptSnapshot) -> Diagnosis:
     if root is None or root.deleting:
         return Diagnosis(phase=pb.PHASE_STOPPING, reason="Stopping")
     live = [pod for pod in snapshot.pods if not pod.deleting and not pod.ended]
-    if found := _troubled(live, short=snapshot.short) or noted(snapshot, live):
+    if found := troubled(live, short=snapshot.short) or noted(snapshot, live):
         return found
     if any(pod.has_log for pod in snapshot.pods) and all(pod.has_log for pod in live):
         return Diagnosis(phase=pb.PHASE_RUNNING)
@@ -97,13 +97,13 @@ def _deactivated(said: str) -> Diagnosis:
     return failure("Deactivated", " ".join(word for word in words if word))
 
 
-def _troubled(live: list[PodSnapshot], *, short: bool) -> Diagnosis | None:
-    troubles = [found for pod in live if (found := trouble(pod, short=short))]
+def troubled(live: list[PodSnapshot], *, short: bool) -> Diagnosis | None:
+    """The worst trouble that keeps one of these pods from running; None without any."""
+    troubles = [found for pod in live if (found := _trouble(pod, short=short))]
     return max(troubles, key=lambda one: (one.failed, one.patience != ""), default=None)
 
 
-def trouble(pod: PodSnapshot, *, short: bool) -> Diagnosis | None:
-    """The trouble that keeps a living pod from running; None without any."""
+def _trouble(pod: PodSnapshot, *, short: bool) -> Diagnosis | None:
     if pod.scheduled is not None and not pod.scheduled.status:
         return _unscheduled(pod.scheduled, short=short)
     for container in (pod.blocked, pod.runner):

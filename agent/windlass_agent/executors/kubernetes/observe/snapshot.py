@@ -211,7 +211,8 @@ def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
     conditions = _conditions(status)
     disruption = conditions.get("DisruptionTarget")
     spec = item.get("spec") or {}
-    rank = (metadata.get("annotations") or {}).get(labels.COMPLETION_INDEX, "0")
+    index = metadata["labels"].get(labels.LWS_INDEX, "0")
+    rank = (metadata.get("annotations") or {}).get(labels.COMPLETION_INDEX, index)
     return PodSnapshot(
         key=key,
         job_id=metadata["labels"].get(labels.JOB, ""),

@@ -202,7 +202,7 @@ class EngineRun:
         """Raises EngineFailure for a cache that would not fit into the machine's memory."""
         arguments, most = self.workload.engine.arguments, allotment.limits().memory
         try:
-            require_gpus(arguments, len(allotment.devices))
+            require_gpus(from_message(arguments), len(allotment.devices))
         except ValueError as error:
             raise EngineFailure("NoRoom", str(error)) from error
         name = "kv_offload_bytes" if allotment.devices else "kv_cache_bytes"
@@ -215,11 +215,11 @@ class EngineRun:
 
     def _kind(self) -> EngineKind:
         """The kind of the engine; raises EngineFailure for one that is not installed here."""
-        name = self.workload.engine.engine
-        if (kind := self._house.engines.get(name)) is None:
-            raise EngineFailure(
-                "NotInstalled", f"The engine {name!r} is not installed on this machine."
-            )
+        name, nodes = self.workload.engine.engine, self.workload.engine.nodes
+        if (kind := self._house.engines.get(name)) is None or nodes > 1:
+            said = f"The engine {name!r} is not installed on this machine."
+            several = "This machine runs no engine together with others."
+            raise EngineFailure("NotInstalled", several if nodes > 1 else said)
         return kind
 
     async def _live_once(self) -> None:

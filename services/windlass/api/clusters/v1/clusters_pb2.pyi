@@ -946,6 +946,7 @@ class EngineWorkload(google.protobuf.message.Message):
     ARGUMENTS_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
     STACK_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -954,6 +955,8 @@ class EngineWorkload(google.protobuf.message.Message):
     max_adapters: builtins.int
     gpus: builtins.int
     """GPUs that it has alone; 0: what its machine gives to every engine."""
+    nodes: builtins.int
+    """Nodes that it runs on together, with so many GPUs on each; 0: one."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -978,9 +981,10 @@ class EngineWorkload(google.protobuf.message.Message):
         arguments: Global___EngineArguments | None = ...,
         gpus: builtins.int = ...,
         stack: Global___ServingStack | None = ...,
+        nodes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1049,6 +1053,7 @@ class EngineArguments(google.protobuf.message.Message):
     KV_OFFLOAD_BYTES_FIELD_NUMBER: builtins.int
     LOOKUP_TOKENS_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
+    PIPELINE_PARALLEL_FIELD_NUMBER: builtins.int
     context_length: builtins.int
     """Tokens of a prompt and its answer together."""
     max_concurrency: builtins.int
@@ -1074,6 +1079,8 @@ class EngineArguments(google.protobuf.message.Message):
     """Tokens that are guessed at once from what was said before."""
     task: builtins.str
     """`generate`, `embed` or `score`."""
+    pipeline_parallel: builtins.int
+    """Groups of GPUs that hold the layers of the weights one after the other."""
     def __init__(
         self,
         *,
@@ -1094,9 +1101,10 @@ class EngineArguments(google.protobuf.message.Message):
         kv_offload_bytes: builtins.int | None = ...,
         lookup_tokens: builtins.int | None = ...,
         task: builtins.str | None = ...,
+        pipeline_parallel: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_chunked_prefill", b"_chunked_prefill"]) -> typing.Literal["chunked_prefill"] | None: ...
     @typing.overload
@@ -1121,6 +1129,8 @@ class EngineArguments(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_max_concurrency", b"_max_concurrency"]) -> typing.Literal["max_concurrency"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_fraction", b"_memory_fraction"]) -> typing.Literal["memory_fraction"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pipeline_parallel", b"_pipeline_parallel"]) -> typing.Literal["pipeline_parallel"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_prefix_caching", b"_prefix_caching"]) -> typing.Literal["prefix_caching"] | None: ...
     @typing.overload
@@ -1577,6 +1587,7 @@ class Capacity(google.protobuf.message.Message):
     HELD_BY_ENGINES_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
     LIBRARIES_FIELD_NUMBER: builtins.int
+    GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1605,6 +1616,10 @@ class Capacity(google.protobuf.message.Message):
     def libraries(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Python packages that some settings of a backend need, such as `bitsandbytes`."""
 
+    @property
+    def grouped_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Kinds of engines of which one may run on several nodes together."""
+
     def __init__(
         self,
         *,
@@ -1623,9 +1638,10 @@ class Capacity(google.protobuf.message.Message):
         held_by_engines: windlass.api.jobs.v1.jobs_pb2.Resources | None = ...,
         devices: collections.abc.Iterable[Global___Device] | None = ...,
         libraries: collections.abc.Iterable[builtins.str] | None = ...,
+        grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "held_by_engines", b"held_by_engines", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

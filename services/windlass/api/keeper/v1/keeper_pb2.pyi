@@ -26,7 +26,7 @@ class KeeperReport(google.protobuf.message.Message):
     CERTIFICATE_REQUEST_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     certificate_request: builtins.bytes
-    """PKCS #10, DER: the key of the pod's door. On the first message."""
+    """PKCS #10, DER: the key of the pod's door. On the first message; empty of a pod without one."""
     @property
     def state(self) -> Global___EngineState: ...
     def __init__(
@@ -134,8 +134,11 @@ class EngineOrder(google.protobuf.message.Message):
 
     CERTIFICATE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    BROKEN_FIELD_NUMBER: builtins.int
     certificate: builtins.bytes
     """PEM, for the key of the request. On the first message."""
+    broken: builtins.bool
+    """Another pod of the engine has ended: nothing that is open will be answered."""
     @property
     def engine(self) -> windlass.api.clusters.v1.clusters_pb2.EngineWorkload: ...
     def __init__(
@@ -143,8 +146,9 @@ class EngineOrder(google.protobuf.message.Message):
         *,
         certificate: builtins.bytes = ...,
         engine: windlass.api.clusters.v1.clusters_pb2.EngineWorkload | None = ...,
+        broken: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["engine", b"engine"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "engine", b"engine"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["broken", b"broken", "certificate", b"certificate", "engine", b"engine"]) -> None: ...
 
 Global___EngineOrder: typing_extensions.TypeAlias = EngineOrder

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.kubernetes.names import ENGINE_PREFIX, LONGEST_NAME, engine_name, is_dns_label
-from windlass_agent.executors.kubernetes.render.engine import EnginePlan, digest, render
+from windlass_agent.executors.kubernetes.render.engine import render
+from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 

@@ -1,0 +1,167 @@
+"""One replica of an engine as it should be rendered, every name in it checked."""
+
+import hashlib
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.engine_arguments import from_message, require_gpus
+from windlass.kubernetes import labels, names
+from windlass_agent.engines.pods import engine_in_pod
+from windlass_agent.engines.port import EngineKind, EngineSpec
+from windlass_agent.executors.kubernetes.engine_settings import EngineImage
+from windlass_agent.executors.kubernetes.render import parts
+from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.kube.errors import Unrenderable
+from windlass_agent.memory import MEMORY_FOR_WEIGHTS
+
+MIB = 1024**2
+# Within the pod's own network: no other pod reaches it.
+ENDPOINT = "http://127.0.0.1:8000"
+WEIGHTS = Path("/weights")
+SCRATCH = Path("/tmp")  # noqa: S108 - a volume of the container's own
+# Folders, and the rest of each file's last block, which count as well.
+_BLOCKS_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePlan:
+    """One replica, every name in it checked. `covered` is as for an attempt of a job."""
+
+    workload: pb.Workload
+    settings: ClusterSettings
+    image: EngineImage
+    kind: EngineKind
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    accelerator: Accelerator | None
+    covered: Collection[str] | None
+
+    @classmethod
+    def of(
+        cls, workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
+    ) -> Self:
+        """Makes a plan from a workload's spec; raises Unrenderable."""
+        place, spec = workload.placement, workload.engine
+        if not place.namespace:
+            raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
+        image = settings.engines.image_of(spec.engine)
+        gpus, arguments = spec.gpus or settings.engines.gpus, from_message(spec.arguments)
+        try:
+            require_gpus(arguments, gpus, max(1, spec.nodes))
+        except ValueError as error:
+            raise Unrenderable("NoRoom", str(error)) from error
+        try:
+            # It becomes a part of a path.
+            names.label_value("Version", spec.model_version_id)
+            return cls(
+                workload=workload,
+                settings=settings,
+                image=image,
+                kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
+                name=names.engine_name(workload.id),
+                namespace=names.dns_label("Namespace", place.namespace),
+                labels=_labels(workload),
+                accelerator=parts.accelerator(settings, gpus, place.queue, covered),
+                covered=covered if place.queue else None,
+            )
+        except names.BadName as error:
+            raise Unrenderable("BadName", str(error)) from error
+
+    @property
+    def gpus(self) -> int:
+        """Number of devices of each of its pods."""
+        return self.workload.engine.gpus or self.settings.engines.gpus
+
+    @property
+    def nodes(self) -> int:
+        """Number of its pods."""
+        return max(1, self.workload.engine.nodes)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the files that its model consists of."""
+        return sum(file.bytes for file in self.workload.engine.model_files)
+
+    @property
+    def volume_bytes(self) -> int:
+        """Size of the volume that the model and its adapters lie in."""
+        # On several nodes it has no adapters.
+        adapters = self.settings.engines.adapter_bytes if self.nodes == 1 else 0
+        return self.weights_bytes + adapters + _BLOCKS_BYTES
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the engine's container in each pod, shared memory included."""
+        engines, spec = self.settings.engines, self.workload.engine
+        if engines.memory_bytes:
+            return engines.memory_bytes
+        each = 1 if self.gpus else MEMORY_FOR_WEIGHTS
+        cache = 0 if self.gpus else spec.arguments.kv_cache_bytes
+        cache += spec.arguments.kv_offload_bytes
+        weights = -(-self.weights_bytes // self.nodes)
+        return self.kind.memory_bytes + each * weights + cache
+
+    def engine_spec(self, *, is_member: bool = False) -> EngineSpec:
+        """The words of the engine's command, in its first pod or in another."""
+        spec = self.workload.engine
+        return EngineSpec(
+            model_dir=WEIGHTS / "models" / spec.model_version_id,
+            served_name=spec.model,
+            endpoint=ENDPOINT,
+            max_adapters=max(1, spec.max_adapters),
+            arguments=from_message(spec.arguments),
+            cpus=math.ceil(self.settings.engines.cpus),
+            gpus=self.gpus,
+            nodes=self.nodes,
+            is_member=is_member,
+            scratch=SCRATCH,
+        )
+
+    @property
+    def queue_labels(self) -> dict[str, str]:
+        """The labels that Kueue reads; empty where nobody counts."""
+        place = self.workload.placement
+        if not place.queue:
+            return {}
+        found = {labels.QUEUE: place.queue}
+        if priority := self.settings.engines.priority_class or place.priority_class:
+            found[labels.PRIORITY_CLASS] = priority
+        return found
+
+
+def digest(workload: pb.Workload) -> str:
+    """A digest of what a replica keeps from its start to its end.
+
+    Other settings, such as the queue, apply to new pods alone: the planner starts those beside
+    the old ones where what is in here changes.
+    """
+    spec = workload.engine
+    kept = pb.EngineWorkload(
+        engine=spec.engine,
+        model=spec.model,
+        model_version_id=spec.model_version_id,
+        arguments=spec.arguments,
+        gpus=spec.gpus,
+        nodes=spec.nodes,
+    )
+    return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
+
+
+def _labels(workload: pb.Workload) -> dict[str, str]:
+    place = workload.placement
+    if place.queue:
+        names.dns_subdomain("Queue", place.queue)
+        names.label_value("Queue", place.queue)
+    names.label_value("Priority class", place.priority_class)
+    ids = {
+        labels.PROJECT: workload.project_id,
+        labels.WORKLOAD: workload.id,
+        labels.CLUSTER: workload.cluster_id,
+    }
+    checked = {key: names.label_value(key, value) for key, value in ids.items()}
+    return labels.MANAGED_BY | checked | {labels.KIND: labels.ENGINE_KIND}

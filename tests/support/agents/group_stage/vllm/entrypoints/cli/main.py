@@ -1,0 +1,8 @@
+"""Another node: computes its part of each token, and ends when the first node is gone."""
+
+import sys
+
+from vllm.group import follow, options  # type: ignore[import-not-found]
+
+if __name__ == "__main__":
+    sys.exit(follow(options()))
