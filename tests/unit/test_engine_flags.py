@@ -62,6 +62,7 @@ def test_whatever_we_write_is_known_as_ours() -> None:
         kv_cache_bytes=2**20, kv_cache_dtype="auto", prefix_caching=True, chunked_prefill=True,
         max_batched_tokens=64, kv_offload_bytes=2**30, lookup_tokens=2, max_adapter_rank=8,
         tool_parser="hermes", reasoning_parser="qwen3", eager=True, task="generate",
+        pipeline_parallel=1,
     )  # fmt: skip
     assert not [name for name, value in whole if value is None]
     written = set()
