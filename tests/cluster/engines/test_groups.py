@@ -18,6 +18,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from tests.cluster.cluster import TestCluster
+from tests.cluster.engines.test_serve_on_kubernetes import from_outside
 from tests.cluster.fixtures import Clusters
 from tests.cluster.provision.site import REPOSITORY
 from tests.cluster.stages.driven import MIB
@@ -27,6 +28,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.kube.resources import LEADERWORKERSETS, WORKLOADS
+from windlass_agent.namespaces.network import network_policies
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 STAGE = REPOSITORY / "tests/support/agents/group_stage"
@@ -48,6 +50,10 @@ async def stage(
         postgres.fresh_database(postgres_url, template=schema_template) as url,
     ):
         async with engine_stage(cluster, url, folder, memory=QUOTA) as made:
+            space = made.world.namespace
+            # Its pods reach each other, and nobody else reaches them.
+            policies = network_policies(space, made.world.settings())
+            cluster.apply(*policies, from_outside(space, cluster.host))
             yield made
 
 

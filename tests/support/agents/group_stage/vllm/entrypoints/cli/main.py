@@ -2,7 +2,7 @@
 
 import sys
 
-from vllm.group import follow, options  # type: ignore[import-not-found]
+from vllm.group import follow, options  # type: ignore[import-not-found]  # beside it
 
 if __name__ == "__main__":
     sys.exit(follow(options()))
