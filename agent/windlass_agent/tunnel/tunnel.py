@@ -17,6 +17,7 @@ from windlass.metrics.agent import CALL_FAILURES
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.retrying import reason_of
 from windlass_agent.tunnel.attaching import Attaching
+from windlass_agent.tunnel.lanes import Lanes
 from windlass_agent.tunnel.targets import Targets
 
 # Three of the server's heartbeats missed.
@@ -46,7 +47,8 @@ class Tunnel:
 
     def __init__(self, control: ControlPlane, targets: Targets):
         self._control = control
-        self._attaching = Attaching(control.open_channel, self._metadata, targets)
+        self._lanes = Lanes(control.open_channel, self._metadata)
+        self._attaching = Attaching(self._lanes, targets)
         self._session_id = ""
         self._connections = asyncio.TaskGroup()
         self._backoff = Backoff()
@@ -57,9 +59,9 @@ class Tunnel:
         try:
             async with self._connections:
                 await self._hold()
-                await self._attaching.close()
+                await self._lanes.close()
         finally:
-            await self._attaching.close()
+            await self._lanes.close()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (*self._control.metadata, (SESSION_KEY, self._session_id))
@@ -115,7 +117,7 @@ class Tunnel:
             if not opened:
                 opened = True
                 self._backoff.reset()
-                await self._attaching.renew()
+                self._lanes.renew()
                 log.info("tunnel_opened")
             if dial.drain or metadata != self._metadata():
                 # With a new credential too: a stream that shows it vouches for what is open.

@@ -208,6 +208,8 @@ class ByteStream:
             raise
         except grpc.aio.AioRpcError as error:
             failure = _translated(error)
+        except AppError as error:
+            failure = error
         except Exception as error:
             log.debug("call_failed", error=repr(error))
             failure = broken()
@@ -229,13 +231,6 @@ class ByteStream:
         with contextlib.suppress(AppError):
             await self._guarded(self._open().write(Chunk(connection_id="-")))
             self._wrote_at = time.monotonic()
-
-
-class AttachStub:
-    """`SessionsAgentService.Attach` on a channel, in chunks."""
-
-    def __init__(self, channel: grpc.aio.Channel):
-        self.Attach = _duplex(channel, "SessionsAgentService/Attach")
 
 
 class ForwardStub:
