@@ -10,11 +10,13 @@ from windlass.core.killpoints import reach
 from windlass.metrics.agent import TUNNEL_CONNECTIONS
 from windlass.tunnel.byte_stream import ByteStream, over_call
 from windlass.tunnel.http1_bodies import MalformedHttp
-from windlass_agent.tunnel.lanes import DIAL_SECONDS, Lanes
+from windlass.tunnel.lanes import Lanes
 from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.targets import Targets, Upstream
 
 MAX_CONNECTIONS = 2000
+# For the server to take a refusal.
+REFUSE_SECONDS = 10.0
 
 log = telemetry.logger("tunnel")
 
@@ -73,7 +75,7 @@ class Attaching:
         with contextlib.suppress(AppError, TimeoutError):
             call = await self._lanes.open(Chunk(connection_id=connection_id, error=why))
             try:
-                async with asyncio.timeout(DIAL_SECONDS):
+                async with asyncio.timeout(REFUSE_SECONDS):
                     await call.code()
             finally:
                 call.cancel()

@@ -237,23 +237,11 @@ class ForwardStub:
     """`SessionsInternalService.Forward` on a channel, in chunks."""
 
     def __init__(self, channel: grpc.aio.Channel):
-        self.Forward = _duplex(channel, "SessionsInternalService/Forward")
-
-
-class ConnectStub:
-    """`SessionsInternalService.Connect` on a channel, in chunks."""
-
-    def __init__(self, channel: grpc.aio.Channel):
-        self.Connect = _duplex(channel, "SessionsInternalService/Connect")
-
-
-def _duplex(channel: grpc.aio.Channel, method: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = channel.stream_stream(
-        f"/windlass.api.sessions.v1.{method}",
-        request_serializer=encode,
-        response_deserializer=decode,
-    )
-    return found
+        self.Forward: Callable[..., Any] = channel.stream_stream(
+            "/windlass.api.sessions.v1.SessionsInternalService/Forward",
+            request_serializer=encode,
+            response_deserializer=decode,
+        )
 
 
 def over_call(call: Any) -> ByteStream:

@@ -110,6 +110,7 @@ class Multiplexer:
 
     def abort(self, error: AppError | None = None) -> None:
         """Ends the gRPC call and all over it."""
+        self.retired = True
         if not self._ended.done():
             self._ended.set_result(error)
 

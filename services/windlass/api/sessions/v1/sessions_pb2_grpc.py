@@ -283,6 +283,11 @@ class SessionsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Carry = channel.stream_stream(
+                '/windlass.api.sessions.v1.SessionsInternalService/Carry',
+                request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                _registered_method=True)
         self.Connect = channel.stream_stream(
                 '/windlass.api.sessions.v1.SessionsInternalService/Connect',
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
@@ -309,8 +314,15 @@ class SessionsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Carry(self, request_iterator, context):
+        """Connections as `Connect` opens them, each a stream of the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Connect(self, request_iterator, context):
-        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
         first of the answer says that it is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -331,6 +343,11 @@ def add_SessionsInternalServiceServicer_to_server(servicer, server):
                     servicer.Forward,
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+            ),
+            'Carry': grpc.stream_stream_rpc_method_handler(
+                    servicer.Carry,
+                    request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                    response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
             ),
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
@@ -371,6 +388,33 @@ class SessionsInternalService(object):
             '/windlass.api.sessions.v1.SessionsInternalService/Forward',
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Carry(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/windlass.api.sessions.v1.SessionsInternalService/Carry',
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
             options,
             channel_credentials,
             insecure,

@@ -245,6 +245,22 @@ _SessionsInternalServiceForwardType = typing_extensions.TypeVar(
     ],
 )
 
+_SessionsInternalServiceCarryType = typing_extensions.TypeVar(
+    '_SessionsInternalServiceCarryType',
+    grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+)
+
 _SessionsInternalServiceConnectType = typing_extensions.TypeVar(
     '_SessionsInternalServiceConnectType',
     grpc.StreamStreamMultiCallable[
@@ -277,7 +293,7 @@ _SessionsInternalServiceListTunnelsType = typing_extensions.TypeVar(
     ],
 )
 
-class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType, _SessionsInternalServiceConnectType, _SessionsInternalServiceListTunnelsType]):
+class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType, _SessionsInternalServiceCarryType, _SessionsInternalServiceConnectType, _SessionsInternalServiceListTunnelsType]):
     """Replicas forward connections to the one that holds the cluster's control stream."""
 
     @typing.overload
@@ -285,6 +301,10 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
         grpc.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
+        ],
+        grpc.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
         ],
         grpc.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -303,6 +323,10 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
         grpc.aio.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+        ],
+        grpc.aio.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
@@ -319,8 +343,11 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
     connection once it is open.
     """
 
+    Carry: _SessionsInternalServiceCarryType
+    """Connections as `Connect` opens them, each a stream of the call."""
+
     Connect: _SessionsInternalServiceConnectType
-    """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+    """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
     first of the answer says that it is open.
     """
 
@@ -331,6 +358,10 @@ SessionsInternalServiceAsyncStub: typing_extensions.TypeAlias = SessionsInternal
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
         windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
     ],
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -358,12 +389,20 @@ class SessionsInternalServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def Carry(
+        self,
+        request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Frames], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames]]:
+        """Connections as `Connect` opens them, each a stream of the call."""
+
+    @abc.abstractmethod
     def Connect(
         self,
         request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Chunk], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk]]:
-        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
         first of the answer says that it is open.
         """
 
