@@ -92,6 +92,7 @@ class Raw:
 
     async def serve(self, stream: ByteStream) -> None:
         """Joins the two."""
+        self._socket.pass_on(stream.write_now)
         await splice(stream, self._socket)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import grpc
 
@@ -45,6 +45,28 @@ class StreamCall(Protocol):
         """Sends one."""
 
 
+@runtime_checkable
+class Unwaited(Protocol):
+    """Interface of a call that can write without waiting, as one of gRPC cannot."""
+
+    def has_room(self, size: int) -> bool:
+        """Returns True if so many bytes can be sent without waiting."""
+
+    def write_now(self, data: bytes) -> object:
+        """Sends bytes for which there is room."""
+
+
+class Waited:
+    """A call that cannot."""
+
+    def has_room(self, size: int) -> bool:
+        """Never."""
+        return False
+
+    def write_now(self, data: bytes) -> None:
+        """Is not called."""
+
+
 def broken(why: str = "The tunnel broke.") -> Unavailable:
     """The connection was cut before both sides had ended."""
     return Unavailable(why, reason="cluster_unreachable")
@@ -65,6 +87,7 @@ class ByteStream:
     def __init__(self, call: StreamCall, *, cancel: Callable[[], object] = lambda: None):
         self._call: StreamCall | None = call
         self._cancel = cancel
+        self._unwaited = call if isinstance(call, Unwaited) else Waited()
         self._error: AppError | None = None
         self._peer_ended = self._ended = False
         self._waiters: set[asyncio.Task[Any]] = set()
@@ -112,6 +135,21 @@ class ByteStream:
                 await self._send(view[start : start + FRAME_BYTES])
         self.written += len(data)
         reach("tunnel.written")
+
+    def write_now(self, data: bytes) -> bool:
+        """Sends without waiting, while no task writes; returns False if that cannot be now."""
+        if not self.has_room(len(data)):
+            return False
+        self._unwaited.write_now(data)
+        self._wrote_at = time.monotonic()
+        self.written += len(data)
+        reach("tunnel.written")
+        return True
+
+    def has_room(self, size: int) -> bool:
+        """Returns True if `write_now` can send so many bytes."""
+        beats = self._beating is not None and not self._beating.done()
+        return not beats and self._call is not None and self._unwaited.has_room(size)
 
     async def close_write(self) -> None:
         """Ends our side alone; raises AppError."""

@@ -78,13 +78,23 @@ class MultiplexedCall:
         for start in range(0, len(view), PIECE_BYTES):
             await self._send(view[start : start + PIECE_BYTES])
 
+    def write_now(self, data: bytes) -> None:
+        """Sends bytes for which there is room."""
+        self._put(encode_data(self.number, data), len(data))
+
+    def has_room(self, size: int) -> bool:
+        """Returns True if so many bytes can be sent without waiting."""
+        return size <= PIECE_BYTES and self._has_room(size) and not self._over.done()
+
     async def _send(self, data: Bytes) -> None:
         await self._room_for(len(data))
         self._put(encode_data(self.number, data), len(data))
 
+    def _has_room(self, size: int) -> bool:
+        return self._room >= size + FRAME_COST and self._waiting < WAITING_BYTES
+
     async def _room_for(self, size: int) -> None:
-        cost = size + FRAME_COST
-        while not self._over.done() and (self._room < cost or self._waiting >= WAITING_BYTES):
+        while not self._over.done() and not self._has_room(size):
             self._writer = self._loop.create_future()
             await self._writer
         if self._over.done():

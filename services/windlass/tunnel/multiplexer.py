@@ -19,9 +19,11 @@ from windlass.tunnel.chunks import Bytes
 from windlass.tunnel.frames import DRAIN
 from windlass.tunnel.multiplexed_call import PIECE_BYTES, WAITING_BYTES, MultiplexedCall
 
-# Small messages follow each other at this pace, once some went out faster.
+# Small messages follow each other at this pace, once so many went out faster.
 PACE_SECONDS = 0.001
-BURST = 4
+BURST = 64
+# Where so many frames meet in one, the next waits twice as long for more.
+BUSY_FRAMES = 5
 # Calls that a client may have in one gRPC call.
 MAX_CALLS = 1000
 
@@ -46,8 +48,9 @@ class Multiplexer:
         self._size = 0
         self._writer: asyncio.Future[None] | None = None
         self._pausing = False
-        # When the messages sent so far will have been paid for, at the pace.
-        self._paid = 0.0
+        # When, at the pace, the messages sent so far would all have been sent.
+        self._due = 0.0
+        self._pace = PACE_SECONDS
         self._drains = False
         self._ended: asyncio.Future[AppError | None] = self._loop.create_future()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -192,13 +195,27 @@ class Multiplexer:
         while True:
             if not self._ready and not self._drains:
                 await self._wait(PULSE_SECONDS)
-            pause = self._paid - self._loop.time() - BURST * PACE_SECONDS
-            if pause > 0 and self._size < PIECE_BYTES:
-                self._pausing = True
-                await self._wait(pause)
-                self._pausing = False
-            self._paid = max(self._paid, self._loop.time()) + PACE_SECONDS
-            await self._call.write(self._collected())
+            waited = self._size < PIECE_BYTES and await self._pause()
+            frames, count = self._collected()
+            self._pace = 2 * PACE_SECONDS if count >= BUSY_FRAMES else PACE_SECONDS
+            if waited and count == 1:
+                # Nobody writes beside: to wait again would only be late.
+                self._due = 0.0
+            await self._call.write(frames)
+
+    async def _pause(self) -> bool:
+        """Waits for more to send, if that would be too soon; returns True if it waited."""
+        now = self._loop.time()
+        due = max(self._due, now - BURST * PACE_SECONDS)
+        waits = due > now
+        if waits:
+            self._pausing = True
+            await self._wait(due - now)
+            self._pausing = False
+            # Earlier, where much has come meanwhile.
+            due = min(due, self._loop.time())
+        self._due = due + self._pace
+        return waits
 
     async def _wait(self, seconds: float) -> None:
         """Returns when there is something to do, and after that time in any case."""
@@ -209,20 +226,21 @@ class Multiplexer:
         finally:
             timer.cancel()
 
-    def _collected(self) -> bytes:
-        """The next frames, each call's in turn, encoded."""
+    def _collected(self) -> tuple[bytes, int]:
+        """The next frames, each call's in turn, encoded, and how many calls had a turn."""
         parts: list[Bytes] = [DRAIN] if self._drains else []
-        self._drains, size = False, 0
+        self._drains, size, count = False, 0, 0
         while self._ready and size < WAITING_BYTES:
             call = self._ready.popleft()
             size += call.collect(parts)
+            count += 1
             call.queued = call.has_more
             if call.queued:
                 self._ready.append(call)
             elif call.silent:
                 self._forget(call)
         self._size -= size
-        return b"".join(parts)
+        return b"".join(parts), count
 
 
 async def _served(call: MultiplexedCall, handle: Handle) -> str:

@@ -149,15 +149,31 @@ async def test_what_calls_write_together_is_one_message(line: Line) -> None:
     assert len(line.near.messages) == before + 1
 
 
-async def test_who_writes_often_is_paced(line: Line) -> None:
-    near, far = await line.call()
+async def test_those_who_write_often_are_paced(line: Line) -> None:
+    pairs = [await line.call() for _ in range(2)]
     began, before = asyncio.get_running_loop().time(), len(line.near.messages)
-    for _ in range(200):
-        await near.write(b"x")
-        assert await far.read() == b"x"
+
+    async def talk(near: MultiplexedCall, far: MultiplexedCall) -> None:
+        for _ in range(200):
+            await near.write(b"x")
+            assert await far.read() == b"x"
+
+    await asyncio.gather(*(talk(*pair) for pair in pairs))
     spent = asyncio.get_running_loop().time() - began
     sent = len(line.near.messages) - before
     assert sent <= spent / multiplexer.PACE_SECONDS + multiplexer.BURST + 1
+
+
+async def test_who_writes_alone_waits_for_nobody(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiplexer, "PACE_SECONDS", 0.2)
+    near, far = await line.call()
+    began = asyncio.get_running_loop().time()
+    for _ in range(2 * multiplexer.BURST):
+        await near.write(b"x")
+        assert await far.read() == b"x"
+    assert asyncio.get_running_loop().time() - began < 10 * multiplexer.PACE_SECONDS
 
 
 async def test_a_reader_that_stalls_stops_its_writer_and_nobody_else(line: Line) -> None:
