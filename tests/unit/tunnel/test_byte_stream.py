@@ -29,6 +29,12 @@ class End:
     async def write(self, message: Chunk) -> None:
         await self.other.coming.put(message)
 
+    def has_room(self, size: int) -> bool:
+        return not self.other.coming.full()
+
+    def write_now(self, data: bytes) -> None:
+        self.other.coming.put_nowait(data)
+
 
 def pair() -> tuple[End, End]:
     one, other = End(), End()
@@ -70,6 +76,29 @@ def test_what_is_written_is_read(pieces: list[bytes]) -> None:
         await both(one.finished(), other.finished())
 
     asyncio.run(run())
+
+
+async def test_what_needs_no_wait_is_written_without_one() -> None:
+    one, other = streams()
+    assert one.write_now(b"first")
+    # The window has one message.
+    assert not one.write_now(b"second")
+    assert one.written == 5
+    assert await other.read() == b"first"
+    assert one.write_now(b"third")
+    one.abort()
+    assert not one.write_now(b"fourth")
+
+
+async def test_a_call_of_grpc_always_waits() -> None:
+    class Plain:
+        async def read(self) -> Any:
+            await asyncio.Event().wait()
+
+        async def write(self, message: Any) -> None:
+            pass
+
+    assert not ByteStream(Plain()).write_now(b"x")
 
 
 async def test_no_frame_is_larger_than_agreed() -> None:
