@@ -132,13 +132,13 @@ class MultiplexedCall:
             return False
         if not self._over.done():
             self._came.append((chunk, size + FRAME_COST))
-            _wake(self._reader)
+            set_once(self._reader)
         return True
 
     def grant(self, taken: int) -> None:
         """The peer has read some more."""
         self._room = min(self._room + taken, WINDOW_BYTES)
-        _wake(self._writer)
+        set_once(self._writer)
 
     def finish(self, why: str = "") -> None:
         """Sends the end: behind what is to be sent, or early, and instead of that."""
@@ -154,8 +154,8 @@ class MultiplexedCall:
             if error is not None:
                 self._came.clear()
             self._stir(self, self._drop())
-            _wake(self._reader)
-            _wake(self._writer)
+            set_once(self._reader)
+            set_once(self._writer)
 
     def collect(self, parts: list[Bytes]) -> int:
         """Adds the parts of what may be sent now; returns the size of its data, a piece at most."""
@@ -168,7 +168,7 @@ class MultiplexedCall:
             parts += frame
             self._waiting -= size
             if self._waiting < WAITING_BYTES:
-                _wake(self._writer)
+                set_once(self._writer)
         elif self._last is not None and not self.silent:
             parts += encode_frame(Frame(stream=self.number, over=self._last))
             self.silent = True
@@ -195,6 +195,7 @@ class MultiplexedCall:
         return -dropped
 
 
-def _wake(waiter: asyncio.Future[None] | None) -> None:
+def set_once(waiter: asyncio.Future[None] | None) -> None:
+    """Wakes who waits, if anybody does."""
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

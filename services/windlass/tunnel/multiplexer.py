@@ -8,6 +8,7 @@ does not read: each call's window bounds what waits for it.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 
@@ -17,7 +18,7 @@ from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.tunnel.byte_stream import PULSE_SECONDS, StreamCall, broken
 from windlass.tunnel.chunks import Bytes
 from windlass.tunnel.frames import DRAIN
-from windlass.tunnel.multiplexed_call import PIECE_BYTES, WAITING_BYTES, MultiplexedCall
+from windlass.tunnel.multiplexed_call import PIECE_BYTES, WAITING_BYTES, MultiplexedCall, set_once
 
 # Small messages follow each other at this pace, once so many went out faster.
 PACE_SECONDS = 0.001
@@ -65,7 +66,8 @@ class Multiplexer:
         """
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
-            await asyncio.wait((*tasks, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [*tasks, self._ended]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.retired = True
             failure = self._ended.result() if self._ended.done() else None
@@ -184,10 +186,8 @@ class Multiplexer:
             self._wake()
 
     def _wake(self) -> None:
-        if self._writer is None or self._writer.done():
-            return
         if not self._pausing or self._drains or self._size >= PIECE_BYTES:
-            self._writer.set_result(None)
+            set_once(self._writer)
 
     async def _write(self) -> None:
         if self._handle is not None:
@@ -219,10 +219,10 @@ class Multiplexer:
 
     async def _wait(self, seconds: float) -> None:
         """Returns when there is something to do, and after that time in any case."""
-        writer = self._writer = self._loop.create_future()
-        timer = self._loop.call_later(seconds, lambda: writer.done() or writer.set_result(None))
+        self._writer = self._loop.create_future()
+        timer = self._loop.call_later(seconds, set_once, self._writer)
         try:
-            await writer
+            await self._writer
         finally:
             timer.cancel()
 

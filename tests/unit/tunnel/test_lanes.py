@@ -1,7 +1,7 @@
 """Lanes open as calls need them; two ends of one in memory stand for gRPC's."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.support.waiting import PATIENCE, until
@@ -24,10 +24,10 @@ class Site:
         self.lanes = Lanes(self.start)
         self.servers: list[Multiplexer] = []
         self.running: list[asyncio.Task[None]] = []
-        self.closed = 0
+        self.closed: list[End] = []
         self.answers = True
 
-    def start(self) -> "tuple[End, object]":
+    def start(self) -> tuple[End, Callable[[], Awaitable[object]]]:
         near, far = End(), End()
         near.other, far.other = far, near
 
@@ -36,7 +36,7 @@ class Site:
                 await call.read()
 
         async def close() -> None:
-            self.closed += 1
+            self.closed.append(near)
 
         if self.answers:
             self.servers.append(Multiplexer(far, handle))
@@ -78,7 +78,7 @@ async def test_a_lane_that_is_left_serves_what_it_has_and_closes(site: Site) -> 
     await until(lambda: site.loads == [1, 1])
     assert not site.closed
     old.cancel()
-    await until(lambda: site.closed == 1)
+    await until(lambda: site.closed)
 
 
 async def test_a_lane_that_is_lost_is_replaced(site: Site) -> None:
@@ -86,7 +86,7 @@ async def test_a_lane_that_is_lost_is_replaced(site: Site) -> None:
     site.lanes._lanes.copy().popitem()[0].abort(Unavailable("It broke."))
     with pytest.raises(Unavailable):
         await lost.read()
-    await until(lambda: site.closed == 1)
+    await until(lambda: site.closed)
     await site.lanes.open(FIRST)
     assert len(site.servers) == 2
 
@@ -108,4 +108,4 @@ async def test_closing_ends_every_call(site: Site) -> None:
     await site.lanes.close()
     with pytest.raises(Unavailable):
         await call.read()
-    assert site.closed == 1
+    assert len(site.closed) == 1

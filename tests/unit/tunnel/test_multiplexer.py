@@ -67,15 +67,15 @@ async def connected() -> AsyncIterator[Line]:
     near.other, far.other = far, near
 
     async def handle(call: MultiplexedCall) -> None:
-        line.accepted.put_nowait(call)
-        await line.done.wait()
+        made.accepted.put_nowait(call)
+        await made.done.wait()
 
     client, server = Multiplexer(near), Multiplexer(far, handle)
     running = [asyncio.create_task(end.run()) for end in (client, server)]
-    line = Line(near, far, client, server, running)
+    made = Line(near, far, client, server, running)
     try:
         async with asyncio.timeout(PATIENCE):
-            yield line
+            yield made
     finally:
         for task in running:
             task.cancel()
