@@ -36,10 +36,10 @@ def encode_frame(frame: Frame) -> tuple[Bytes, ...]:
     return (Frames(frames=(frame,)).SerializeToString(),)
 
 
-def encoded(frames: bytes) -> bytes:
-    """Returns `Frames` that are encoded already, for gRPC."""
+def as_it_is(frames: bytes) -> bytes:
+    """Returns encoded `Frames`: a multiplexer does what gRPC's codecs would do."""
     return frames
 
 
-# For the boundary of a server whose servicers write parts of frames.
-FRAMES_CODECS = {Frames.FromString: (Frames.FromString, encoded)}
+# For the boundary of a server whose servicers read and write by multiplexers.
+FRAMES_CODECS = {Frames.FromString: (as_it_is, as_it_is)}

@@ -7,11 +7,11 @@ from typing import Any
 
 import grpc
 
-from windlass.api.sessions.v1.sessions_pb2 import Chunk, Frames
+from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.tunnel.byte_stream import StreamCall, broken
-from windlass.tunnel.frames import encoded
+from windlass.tunnel.frames import as_it_is
 from windlass.tunnel.multiplexed_call import MultiplexedCall
 from windlass.tunnel.multiplexer import Multiplexer
 
@@ -89,8 +89,8 @@ def carry(channel: grpc.aio.Channel, service: str) -> Callable[..., Any]:
     """The method `Carry` of a service of sessions, on a channel."""
     found: Callable[..., Any] = channel.stream_stream(
         f"/windlass.api.sessions.v1.{service}/Carry",
-        request_serializer=encoded,
-        response_deserializer=Frames.FromString,
+        request_serializer=as_it_is,
+        response_deserializer=as_it_is,
     )
     return found
 

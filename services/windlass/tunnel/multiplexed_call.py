@@ -30,7 +30,7 @@ class MultiplexedCall:
     """
 
     def __init__(self, number: int, stir: Callable[["MultiplexedCall", int], None]):
-        """`stir` says that there is something to send, by how many bytes more."""
+        """`stir` says that there is something to send, and how much more that is."""
         self.number = number
         # Whether the multiplexer knows that there is something to send.
         self.queued = False
@@ -41,6 +41,7 @@ class MultiplexedCall:
         self._came: deque[tuple[Chunk | bytes, int]] = deque()
         self._held = self._owed = 0
         self._room = WINDOW_BYTES
+        # Parts of frames, and what each counts.
         self._pending: deque[tuple[tuple[Bytes, ...], int]] = deque()
         self._waiting = 0
         self._last: str | None = None
@@ -101,10 +102,11 @@ class MultiplexedCall:
             raise self._error or broken("The call is over.")
 
     def _put(self, frame: tuple[Bytes, ...], size: int) -> None:
-        self._room -= size + FRAME_COST
-        self._waiting += size
-        self._pending.append((frame, size))
-        self._stir(self, size)
+        cost = size + FRAME_COST
+        self._room -= cost
+        self._waiting += cost
+        self._pending.append((frame, cost))
+        self._stir(self, cost)
 
     def cancel(self) -> None:
         """Ends the call at once, for the peer too."""
@@ -158,21 +160,21 @@ class MultiplexedCall:
             set_once(self._writer)
 
     def collect(self, parts: list[Bytes]) -> int:
-        """Adds the parts of what may be sent now; returns the size of its data, a piece at most."""
+        """Adds the parts of what may be sent now, one frame with data at most; returns its cost."""
         if self._owes:
             parts += encode_frame(Frame(stream=self.number, taken=self._owed))
             self._owed = 0
-        size = 0
+        cost = 0
         if self._pending:
-            frame, size = self._pending.popleft()
+            frame, cost = self._pending.popleft()
             parts += frame
-            self._waiting -= size
+            self._waiting -= cost
             if self._waiting < WAITING_BYTES:
                 set_once(self._writer)
         elif self._last is not None and not self.silent:
             parts += encode_frame(Frame(stream=self.number, over=self._last))
             self.silent = True
-        return size
+        return cost
 
     @property
     def has_more(self) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from windlass.api.sessions.v1.sessions_pb2 import Chunk, Frame
+from windlass.api.sessions.v1.sessions_pb2 import Chunk, Frame, Frames
 from windlass.core import telemetry
 from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.tunnel.byte_stream import PULSE_SECONDS, StreamCall, broken
@@ -25,8 +26,11 @@ PACE_SECONDS = 0.001
 BURST = 64
 # Where so many frames meet in one, the next waits twice as long for more.
 BUSY_FRAMES = 5
-# Calls that a client may have in one gRPC call.
-MAX_CALLS = 1000
+# Of one peer that may be hostile: calls in a gRPC call, bytes and frames of a message. Ours has
+# half a MiB and, since each counts 64 bytes, some 5000 frames.
+MAX_CALLS = 400
+MAX_BYTES = 2**20
+MAX_FRAMES = 10_000
 
 log = telemetry.logger("tunnel")
 
@@ -45,7 +49,7 @@ class Multiplexer:
         self._handlers: dict[int, asyncio.Task[str]] = {}
         self._newest = 0
         self._ready: deque[MultiplexedCall] = deque()
-        # Bytes that wait to be sent.
+        # What waits to be sent counts, each frame as its bytes and 64 more.
         self._size = 0
         self._writer: asyncio.Future[None] | None = None
         self._pausing = False
@@ -120,13 +124,23 @@ class Multiplexer:
             self._ended.set_result(error)
 
     async def _read(self) -> None:
-        while (message := await self._call.read()) is not grpc.aio.EOF:
+        while (raw := await self._call.read()) is not grpc.aio.EOF:
             if not self._opened.done():
                 self._opened.set_result(None)
+            message = self._decoded(raw)
             for frame in message.frames:
                 self._take(frame)
             if message.drain:
                 self.retire()
+
+    def _decoded(self, raw: bytes) -> Frames:
+        self._check(len(raw) <= MAX_BYTES)
+        try:
+            message = Frames.FromString(raw)
+        except DecodeError as error:
+            raise InvalidArgument(f"These are no frames: {error}") from error
+        self._check(len(message.frames) <= MAX_FRAMES)
+        return message
 
     def _take(self, frame: Frame) -> None:
         kind = frame.WhichOneof("content")

@@ -33,7 +33,7 @@ class End:
 
     async def write(self, message: bytes) -> None:
         self.messages.append(Frames.FromString(message))
-        await self.other.coming.put(self.messages[-1])
+        await self.other.coming.put(message)
 
 
 @dataclass
@@ -274,6 +274,33 @@ async def test_a_window_of_empty_frames_is_a_window(line: Line) -> None:
     await line.near.write(Frames(frames=frames).SerializeToString())
     with pytest.raises(InvalidArgument):
         await line.running[1]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff",
+        Frames(frames=[Frame(stream=9, data=bytes(2**20))]).SerializeToString(),
+        Frames(frames=[Frame()] * 10_001).SerializeToString(),
+    ],
+    ids=["no message", "too long", "too many frames"],
+)
+async def test_a_message_that_is_none_of_ours_ends_the_line(line: Line, message: bytes) -> None:
+    await line.far.coming.put(message)
+    with pytest.raises(InvalidArgument):
+        await line.running[1]
+
+
+async def test_a_message_of_tiny_frames_is_none_too_many(line: Line) -> None:
+    pairs = [await line.call() for _ in range(10)]
+    for _ in range(1000):
+        for near, _ in pairs:
+            await near.write(b"x")
+    for _, far in pairs:
+        for _ in range(1000):
+            assert await far.read() == b"x"
+    sizes = [len(message.frames) for message in line.near.messages]
+    assert max(sizes) < multiplexer.MAX_FRAMES / 2
 
 
 async def test_more_calls_than_allowed_end_the_line(
