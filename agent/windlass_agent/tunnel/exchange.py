@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from windlass.core.errors import AppError
-from windlass.tunnel.byte_stream import ByteStream, broken
+from windlass.tunnel.byte_stream import ByteStream, at_once, broken
 from windlass.tunnel.http1 import (
     END_OF_HEAD,
     HEAD_BYTES,
@@ -123,7 +123,7 @@ class TunnelExchange:
         if response.status == SWITCHING:
             self._switched.set_result(True)
             await stream.write(head + data)
-            self._socket.pass_on(stream.write_now)
+            self._socket.pass_on(at_once(stream))
             while data := await self._socket.read():
                 await stream.write(data)
         else:

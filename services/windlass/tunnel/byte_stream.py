@@ -6,7 +6,7 @@ The call's own flow control is the stream's: a write returns when the peer's win
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import grpc
@@ -137,9 +137,7 @@ class ByteStream:
         reach("tunnel.written")
 
     def write_now(self, data: bytes) -> bool:
-        """Sends without waiting, while no task writes; returns False if that cannot be now."""
-        if not self.has_room(len(data)):
-            return False
+        """Sends bytes for which there is room, while no task writes; returns True."""
         self._unwaited.write_now(data)
         self._wrote_at = time.monotonic()
         self.written += len(data)
@@ -147,7 +145,7 @@ class ByteStream:
         return True
 
     def has_room(self, size: int) -> bool:
-        """Returns True if `write_now` can send so many bytes."""
+        """Returns True if `write_now` can send so many bytes, without waiting."""
         beats = self._beating is not None and not self._beating.done()
         return not beats and self._call is not None and self._unwaited.has_room(size)
 
@@ -300,46 +298,9 @@ def over_call(call: Any) -> ByteStream:
     return stream
 
 
-async def splice(one: "Duplex", other: "Duplex") -> None:
-    """Carries bytes both ways until both have ended; when one is cut, so is the other."""
-
-    async def pump(source: "Duplex", sink: "Duplex") -> None:
-        try:
-            while data := await source.read():
-                await sink.write(data)
-            await sink.close_write()
-        except AppError as error:
-            source.abort(error)
-            sink.abort(error)
-
-    for this, that in ((one, other), (other, one)):
-        # A pump that waits for the one does not see that the other was cut.
-        if isinstance(this, ByteStream):
-            this.when_cut(that.abort)
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pump(one, other))
-            group.create_task(pump(other, one))
-    except BaseException:
-        one.abort()
-        other.abort()
-        raise
-
-
-class Duplex(Protocol):
-    """Either side of `splice`: a ByteStream, a socket, another's call."""
-
-    def read(self) -> Coroutine[Any, Any, bytes]:
-        """The next bytes; b"" at the end."""
-
-    def write(self, data: bytes) -> Coroutine[Any, Any, None]:
-        """Sends."""
-
-    def close_write(self) -> Coroutine[Any, Any, None]:
-        """Ends our side."""
-
-    def abort(self, error: AppError | None = None) -> None:
-        """Ends both."""
+def at_once(stream: ByteStream) -> Callable[[bytes], bool]:
+    """Writes to a stream what needs no wait; returns False, having written nothing, of the rest."""
+    return lambda data: stream.has_room(len(data)) and stream.write_now(data)
 
 
 def _translated(error: grpc.aio.AioRpcError) -> AppError:

@@ -13,7 +13,8 @@ from tests.support.waiting import PATIENCE, settled
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core.errors import AppError, NotFound, Unavailable
 from windlass.tunnel import byte_stream
-from windlass.tunnel.byte_stream import FRAME_BYTES, ByteStream, refused, splice
+from windlass.tunnel.byte_stream import FRAME_BYTES, ByteStream, at_once, refused
+from windlass.tunnel.splicing import splice
 
 
 class End:
@@ -80,14 +81,15 @@ def test_what_is_written_is_read(pieces: list[bytes]) -> None:
 
 async def test_what_needs_no_wait_is_written_without_one() -> None:
     one, other = streams()
-    assert one.write_now(b"first")
+    write = at_once(one)
+    assert write(b"first")
     # The window has one message.
-    assert not one.write_now(b"second")
+    assert not write(b"second")
     assert one.written == 5
     assert await other.read() == b"first"
-    assert one.write_now(b"third")
+    assert write(b"third")
     one.abort()
-    assert not one.write_now(b"fourth")
+    assert not write(b"fourth")
 
 
 async def test_a_call_of_grpc_always_waits() -> None:
@@ -98,7 +100,7 @@ async def test_a_call_of_grpc_always_waits() -> None:
         async def write(self, message: Any) -> None:
             pass
 
-    assert not ByteStream(Plain()).write_now(b"x")
+    assert not at_once(ByteStream(Plain()))(b"x")
 
 
 async def test_no_frame_is_larger_than_agreed() -> None:

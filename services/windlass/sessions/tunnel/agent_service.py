@@ -15,9 +15,10 @@ from windlass.sessions.tunnel.domain import check_session, replica_of, unreachab
 from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import RouteStore
-from windlass.tunnel.byte_stream import ByteStream, StreamCall, over_call, refused, splice
+from windlass.tunnel.byte_stream import ByteStream, StreamCall, over_call, refused
 from windlass.tunnel.multiplexed_call import MultiplexedCall
 from windlass.tunnel.multiplexer import Multiplexer
+from windlass.tunnel.splicing import splice
 
 Context = grpc.aio.ServicerContext[Any, Any]
 # On calls of `Attach`: which life of the agent makes it.

@@ -12,8 +12,9 @@ from windlass.sessions.tunnel.agent_service import bring, nobody_waits
 from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.tunnels import Tunnels
-from windlass.tunnel.byte_stream import ByteStream, StreamCall, splice
+from windlass.tunnel.byte_stream import ByteStream, StreamCall
 from windlass.tunnel.multiplexer import Multiplexer
+from windlass.tunnel.splicing import splice
 
 # Ids of clusters in one message: well below 1 MiB.
 PART = 10_000

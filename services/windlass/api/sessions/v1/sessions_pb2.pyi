@@ -228,7 +228,7 @@ class Frame(google.protobuf.message.Message):
     """The client opens streams and numbers them, each by more than the one before."""
     data: builtins.bytes
     taken: builtins.int
-    """What the reader has taken, of which a writer may be 512 KiB ahead. A frame with a chunk
+    """What the reader has taken, of which a writer may be 1 MiB ahead. A frame with a chunk
     or data counts as its bytes and 64 more.
     """
     over: builtins.str
