@@ -48,7 +48,7 @@ class Tunnel:
 
     def __init__(self, control: ControlPlane, targets: Targets):
         self._control = control
-        self._lanes = Lanes(self._start_lane)
+        self._lanes = Lanes(self._start_lane, paces=True)
         self._attaching = Attaching(self._lanes, targets)
         self._session_id = ""
         self._connections = asyncio.TaskGroup()

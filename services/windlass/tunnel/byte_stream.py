@@ -57,14 +57,14 @@ class Unwaited(Protocol):
 
 
 class Waited:
-    """A call that cannot."""
+    """A call that always has to wait."""
 
     def has_room(self, size: int) -> bool:
-        """Never."""
+        """Returns False."""
         return False
 
     def write_now(self, data: bytes) -> None:
-        """Is not called."""
+        """Does nothing, since there is never room."""
 
 
 def broken(why: str = "The tunnel broke.") -> Unavailable:

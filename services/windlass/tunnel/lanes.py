@@ -29,8 +29,10 @@ Start = Callable[[], tuple[StreamCall, Callable[[], Awaitable[object]]]]
 class Lanes:
     """Opens a lane whenever those that are open are full or retired."""
 
-    def __init__(self, start: Start):
+    def __init__(self, start: Start, *, paces: bool = False):
+        """`paces` as a multiplexer does: see there."""
         self._start = start
+        self._paces = paces
         self._lanes: dict[Multiplexer, asyncio.Task[None]] = {}
 
     async def open(self, first: Chunk) -> MultiplexedCall:
@@ -69,7 +71,7 @@ class Lanes:
         # It outlives the request that needs it first, and says nothing of it.
         context = Context()
         call, close = context.run(self._start)
-        lane = Multiplexer(call)
+        lane = Multiplexer(call, paces=self._paces)
         self._lanes[lane] = asyncio.create_task(self._carry(lane, close), context=context)
         return lane
 

@@ -40,9 +40,13 @@ Handle = Callable[[MultiplexedCall], Awaitable[None]]
 class Multiplexer:
     """One end of a gRPC call of `Frames`; the client opens calls, the server handles them."""
 
-    def __init__(self, call: StreamCall, handle: Handle | None = None):
-        """`handle` serves a call that the peer has opened."""
+    def __init__(self, call: StreamCall, handle: Handle | None = None, *, paces: bool = False):
+        """`handle` serves a call that the peer has opened.
+
+        An end that `paces` has small messages wait for each other where there are many.
+        """
         self._call = call
+        self._paces = paces
         self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, MultiplexedCall] = {}
@@ -209,7 +213,7 @@ class Multiplexer:
         while True:
             if not self._ready and not self._drains:
                 await self._wait(PULSE_SECONDS)
-            waited = self._size < PIECE_BYTES and await self._pause()
+            waited = self._paces and self._size < PIECE_BYTES and await self._pause()
             frames, count = self._collected()
             self._pace = 2 * PACE_SECONDS if count >= BUSY_FRAMES else PACE_SECONDS
             if waited and count == 1:

@@ -70,7 +70,7 @@ async def connected() -> AsyncIterator[Line]:
         made.accepted.put_nowait(call)
         await made.done.wait()
 
-    client, server = Multiplexer(near), Multiplexer(far, handle)
+    client, server = Multiplexer(near, paces=True), Multiplexer(far, handle)
     running = [asyncio.create_task(end.run()) for end in (client, server)]
     made = Line(near, far, client, server, running)
     try:

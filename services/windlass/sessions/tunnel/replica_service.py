@@ -57,7 +57,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         self, requests: object, context: Context
     ) -> None:
         """Opens any number of connections to workloads."""
-        multiplexer = Multiplexer(context, self._connect)
+        multiplexer = Multiplexer(context, self._connect, paces=True)
         with self._replica.when_draining(multiplexer.drain):
             await multiplexer.run()
 
