@@ -33,6 +33,7 @@ from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import SchemaError, check_schema, migrate
 from windlass.tunnel.chunks import STREAM_CODECS
+from windlass.tunnel.frames import FRAMES_CODECS
 
 log = telemetry.logger("serve")
 
@@ -177,7 +178,7 @@ def make_app(
         settings.data_dir / "spool" / "audit",
     )
     gate = ControlPlaneGate(tokens, authenticate_agent)
-    boundary = Boundary(gate, audit, stream_codecs=STREAM_CODECS)
+    boundary = Boundary(gate, audit, stream_codecs=STREAM_CODECS | FRAMES_CODECS)
     local = LocalServices(boundary)
     clients = Clients(
         own_address=f"unix:{socket}",

@@ -1,52 +1,32 @@
-"""Dialling back: one call for each connection, on channels apart from the control stream."""
+"""Dialling back: each connection is a call of its own on one of the lanes."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any
-
-import grpc
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Dial
 from windlass.core import telemetry
 from windlass.core.errors import AppError
 from windlass.core.killpoints import reach
 from windlass.metrics.agent import TUNNEL_CONNECTIONS
-from windlass.tunnel.byte_stream import AttachStub, ByteStream, over_call
+from windlass.tunnel.byte_stream import ByteStream, over_call
 from windlass.tunnel.http1_bodies import MalformedHttp
+from windlass.tunnel.lanes import Lanes
 from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.targets import Targets, Upstream
 
-# Proxies on the way allow a little more than this on one connection.
-CALLS_PER_CHANNEL = 100
 MAX_CONNECTIONS = 2000
-# The server waits as long for the agent to dial back.
-DIAL_SECONDS = 10.0
+# For the server to take a refusal.
+REFUSE_SECONDS = 10.0
 
 log = telemetry.logger("tunnel")
 
-Metadata = Callable[[], tuple[tuple[str, str], ...]]
-OpenChannel = Callable[[], grpc.aio.Channel]
-
-
-class TunnelChannel:
-    """A channel for some of the connections."""
-
-    def __init__(self, channel: grpc.aio.Channel):
-        self.channel = channel
-        self.stub = AttachStub(channel)
-        self.calls = 0
-        self.retired = False
-
 
 class Attaching:
-    """Every connection that is open, and the channels under them."""
+    """Every connection that is open."""
 
-    def __init__(self, open_channel: OpenChannel, metadata: Metadata, targets: Targets):
-        self._open_channel = open_channel
-        self._metadata = metadata
+    def __init__(self, lanes: Lanes, targets: Targets):
+        self._lanes = lanes
         self._targets = targets
-        self._lanes: list[TunnelChannel] = []
         self._streams: dict[str, ByteStream] = {}
         self._dials = 0
 
@@ -62,7 +42,7 @@ class Attaching:
             await self._carry(dial.connection_id, upstream)
         except TargetRefused as refusal:
             await self._refuse(dial.connection_id, str(refusal))
-        except (AppError, MalformedHttp, grpc.aio.AioRpcError, TimeoutError) as error:
+        except (AppError, MalformedHttp, TimeoutError) as error:
             log.info("connection_broken", connection=dial.connection_id, error=str(error))
         except Exception as error:
             log.error("connection_failed", connection=dial.connection_id, exc_info=error)
@@ -76,67 +56,26 @@ class Attaching:
         if stream := self._streams.get(connection_id):
             stream.abort()
 
-    async def renew(self) -> None:
-        """New connections go over new channels: the control stream has found another way."""
-        for lane in tuple(self._lanes):
-            lane.retired = True
-            await self._leave(lane)
-
-    async def close(self) -> None:
-        """Closes every channel, and so ends every connection."""
-        for lane in self._lanes:
-            await lane.channel.close()
-        self._lanes.clear()
-
     async def _carry(self, connection_id: str, upstream: Upstream) -> None:
-        async with self._attached(Chunk(connection_id=connection_id)) as call:
-            stream = self._streams[connection_id] = over_call(call)
-            TUNNEL_CONNECTIONS.inc()
+        call = await self._lanes.open(Chunk(connection_id=connection_id))
+        stream = self._streams[connection_id] = over_call(call)
+        TUNNEL_CONNECTIONS.inc()
+        try:
             reach("tunnel.attached")
-            try:
-                await upstream.serve(stream)
-                await stream.finished()
-                reach("tunnel.finished")
-            finally:
-                del self._streams[connection_id]
-                TUNNEL_CONNECTIONS.dec()
-                stream.abort()
+            await upstream.serve(stream)
+            await stream.finished()
+            reach("tunnel.finished")
+        finally:
+            del self._streams[connection_id]
+            TUNNEL_CONNECTIONS.dec()
+            stream.abort()
 
     async def _refuse(self, connection_id: str, why: str) -> None:
         log.info("connection_refused", connection=connection_id, reason=why)
-        with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
-            async with self._attached(Chunk(connection_id=connection_id, error=why)) as call:
-                async with asyncio.timeout(DIAL_SECONDS):
-                    await call.code()
-
-    @contextlib.asynccontextmanager
-    async def _attached(self, first: Chunk) -> AsyncIterator[Any]:
-        lane = self._lane()
-        lane.calls += 1
-        try:
-            call = lane.stub.Attach(metadata=self._metadata(), wait_for_ready=True)
+        with contextlib.suppress(AppError, TimeoutError):
+            call = await self._lanes.open(Chunk(connection_id=connection_id, error=why))
             try:
-                async with asyncio.timeout(DIAL_SECONDS):
-                    await call.write(first)
-            except TimeoutError:
-                # A channel that does not come up holds nobody else.
-                lane.retired = True
+                async with asyncio.timeout(REFUSE_SECONDS):
+                    await call.code()
+            finally:
                 call.cancel()
-                raise
-            yield call
-        finally:
-            lane.calls -= 1
-            await self._leave(lane)
-
-    def _lane(self) -> TunnelChannel:
-        for lane in self._lanes:
-            if not lane.retired and lane.calls < CALLS_PER_CHANNEL:
-                return lane
-        lane = TunnelChannel(self._open_channel())
-        self._lanes.append(lane)
-        return lane
-
-    async def _leave(self, lane: TunnelChannel) -> None:
-        if lane.retired and not lane.calls and lane in self._lanes:
-            self._lanes.remove(lane)
-            await lane.channel.close()

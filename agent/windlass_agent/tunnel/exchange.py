@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from windlass.core.errors import AppError
-from windlass.tunnel.byte_stream import ByteStream, broken
+from windlass.tunnel.byte_stream import ByteStream, at_once, broken
 from windlass.tunnel.http1 import (
     END_OF_HEAD,
     HEAD_BYTES,
@@ -123,6 +123,7 @@ class TunnelExchange:
         if response.status == SWITCHING:
             self._switched.set_result(True)
             await stream.write(head + data)
+            self._socket.pass_on(at_once(stream))
             while data := await self._socket.read():
                 await stream.write(data)
         else:
@@ -137,20 +138,31 @@ class TunnelExchange:
         self, stream: ByteStream, pending: bytes, data: bytes, body: MessageBody
     ) -> None:
         """The answer's body, of which `data` has come, behind what is `pending`."""
-        while True:
-            taken = body.take(data)
-            if taken < len(data):
-                # Not ours; and so the connection cannot be used again.
-                self._socket.abort()
-                data = data[:taken]
-            await stream.write(pending + data)
-            pending = b""
-            if body.done:
-                return
-            data = await self._socket.read()
-            if not data:
-                body.end()
-                return
+
+        def take(data: bytes) -> bool:
+            return stream.has_room(len(data)) and body.passes(data) and stream.write_now(data)
+
+        self._socket.pass_on(take)
+        try:
+            while not await self._taken(stream, pending, data, body):
+                pending, data = b"", await self._socket.read()
+                if not data:
+                    body.end()
+                    return
+        finally:
+            self._socket.pass_on(None)
+
+    async def _taken(
+        self, stream: ByteStream, pending: bytes, data: bytes, body: MessageBody
+    ) -> bool:
+        """Sends what belongs to the body; returns True if that was its end."""
+        taken = body.take(data)
+        if taken < len(data):
+            # Not ours; and so the connection cannot be used again.
+            self._socket.abort()
+            data = data[:taken]
+        await stream.write(pending + data)
+        return body.done
 
     async def _response(self, data: bytes, request: RequestHead) -> tuple[bytes, bytes]:
         """The next head of an answer and what came behind it."""

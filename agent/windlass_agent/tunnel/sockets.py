@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,7 @@ class Socket(asyncio.BufferedProtocol):
         self._size = 0
         self._ended = self._lost = self._paused = self._full = False
         self._reader: asyncio.Future[None] | None = None
+        self._pass: Callable[[bytes], bool] | None = None
         self._writer: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -55,6 +57,9 @@ class Socket(asyncio.BufferedProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Keeps what came, over TLS; stops the socket when that is too much."""
+        awaited = self._reader is not None and not self._reader.done()
+        if self._pass is not None and awaited and self._pass(data):
+            return
         self._waiting.append(data)
         self._size += len(data)
         if self._size > MAX_WAITING and not self._paused:
@@ -105,6 +110,12 @@ class Socket(asyncio.BufferedProtocol):
             self._paused = False
             self._transport.resume_reading()
         return data
+
+    def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
+        """Hands what comes while a task reads to `take` at once, which spares that task a turn of
+        the loop; what it returns False for is read as ever.
+        """
+        self._pass = take
 
     async def write(self, data: Bytes) -> None:
         """Sends; returns when the buffer has room. Raises AppError."""

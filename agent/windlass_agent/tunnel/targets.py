@@ -6,7 +6,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
-from windlass.tunnel.byte_stream import ByteStream, splice
+from windlass.tunnel.byte_stream import ByteStream, at_once
+from windlass.tunnel.splicing import splice
 from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.sockets import Socket, connect, connect_unix
 
@@ -92,6 +93,7 @@ class Raw:
 
     async def serve(self, stream: ByteStream) -> None:
         """Joins the two."""
+        self._socket.pass_on(at_once(stream))
         await splice(stream, self._socket)
 
     def close(self) -> None:

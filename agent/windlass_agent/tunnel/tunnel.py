@@ -1,7 +1,7 @@
 """The control stream: held for as long as the agent lives, found again wherever it breaks."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 import grpc
@@ -14,6 +14,8 @@ from windlass.api.sessions.v1.sessions_pb2_grpc import (
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.metrics.agent import CALL_FAILURES
+from windlass.tunnel.byte_stream import StreamCall
+from windlass.tunnel.lanes import Lanes, carry
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.retrying import reason_of
 from windlass_agent.tunnel.attaching import Attaching
@@ -46,7 +48,8 @@ class Tunnel:
 
     def __init__(self, control: ControlPlane, targets: Targets):
         self._control = control
-        self._attaching = Attaching(control.open_channel, self._metadata, targets)
+        self._lanes = Lanes(self._start_lane, paces=True)
+        self._attaching = Attaching(self._lanes, targets)
         self._session_id = ""
         self._connections = asyncio.TaskGroup()
         self._backoff = Backoff()
@@ -57,12 +60,18 @@ class Tunnel:
         try:
             async with self._connections:
                 await self._hold()
-                await self._attaching.close()
+                await self._lanes.close()
         finally:
-            await self._attaching.close()
+            await self._lanes.close()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (*self._control.metadata, (SESSION_KEY, self._session_id))
+
+    def _start_lane(self) -> tuple[StreamCall, Callable[[], Awaitable[object]]]:
+        """A call for connections, on a channel of its own."""
+        channel = self._control.open_channel()
+        start = carry(channel, "SessionsAgentService")
+        return start(metadata=self._metadata(), wait_for_ready=True), channel.close
 
     async def _hold(self) -> None:
         while True:
@@ -115,7 +124,7 @@ class Tunnel:
             if not opened:
                 opened = True
                 self._backoff.reset()
-                await self._attaching.renew()
+                self._lanes.renew()
                 log.info("tunnel_opened")
             if dial.drain or metadata != self._metadata():
                 # With a new credential too: a stream that shows it vouches for what is open.

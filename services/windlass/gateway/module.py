@@ -36,7 +36,7 @@ from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
-from windlass.tunnel.byte_stream import ConnectStub
+from windlass.tunnel.lanes import CarryStub, Lanes
 
 # Of one question to a model that grades, its loading included.
 ASKING_SECONDS = 120.0
@@ -53,7 +53,8 @@ async def build(app: App) -> None:
     routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
     routes = RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds)
     names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
-    tunnels = app.clients.stub_at(ConnectStub, app.clients.address("sessions"))
+    tunnels = Lanes(app.clients.stub_at(CarryStub, app.clients.address("sessions")).start)
+    app.on_stop(tunnels.close)
     spool = UsageSpool(settings.data_dir / "spool" / "usage")
     engines = Engines(
         tunnels,

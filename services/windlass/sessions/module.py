@@ -56,8 +56,7 @@ def build_tunnels(app: App) -> Tunnels:
     credentials = CredentialWatch(app.wake, authenticate, find_ended)
     agents = SessionsAgentServicer(replica, dials, store, credentials)
     app.serve(agents, rpc.add_SessionsAgentServiceServicer_to_server)
-    app.serve(
-        SessionsInternalServicer(tunnels, dials), rpc.add_SessionsInternalServiceServicer_to_server
-    )
+    internal = SessionsInternalServicer(replica, tunnels, dials)
+    app.serve(internal, rpc.add_SessionsInternalServiceServicer_to_server)
     app.background("tunnels", replica.run)
     return tunnels

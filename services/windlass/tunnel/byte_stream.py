@@ -6,8 +6,8 @@ The call's own flow control is the stream's: a write returns when the peer's win
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import grpc
 
@@ -45,6 +45,28 @@ class StreamCall(Protocol):
         """Sends one."""
 
 
+@runtime_checkable
+class Unwaited(Protocol):
+    """Interface of a call that can write without waiting, as one of gRPC cannot."""
+
+    def has_room(self, size: int) -> bool:
+        """Returns True if so many bytes can be sent without waiting."""
+
+    def write_now(self, data: bytes) -> object:
+        """Sends bytes for which there is room."""
+
+
+class Waited:
+    """A call that always has to wait."""
+
+    def has_room(self, size: int) -> bool:
+        """Returns False."""
+        return False
+
+    def write_now(self, data: bytes) -> None:
+        """Does nothing, since there is never room."""
+
+
 def broken(why: str = "The tunnel broke.") -> Unavailable:
     """The connection was cut before both sides had ended."""
     return Unavailable(why, reason="cluster_unreachable")
@@ -65,6 +87,7 @@ class ByteStream:
     def __init__(self, call: StreamCall, *, cancel: Callable[[], object] = lambda: None):
         self._call: StreamCall | None = call
         self._cancel = cancel
+        self._unwaited = call if isinstance(call, Unwaited) else Waited()
         self._error: AppError | None = None
         self._peer_ended = self._ended = False
         self._waiters: set[asyncio.Task[Any]] = set()
@@ -112,6 +135,19 @@ class ByteStream:
                 await self._send(view[start : start + FRAME_BYTES])
         self.written += len(data)
         reach("tunnel.written")
+
+    def write_now(self, data: bytes) -> bool:
+        """Sends bytes for which there is room, while no task writes; returns True."""
+        self._unwaited.write_now(data)
+        self._wrote_at = time.monotonic()
+        self.written += len(data)
+        reach("tunnel.written")
+        return True
+
+    def has_room(self, size: int) -> bool:
+        """Returns True if `write_now` can send so many bytes, without waiting."""
+        beats = self._beating is not None and not self._beating.done()
+        return not beats and self._call is not None and self._unwaited.has_room(size)
 
     async def close_write(self) -> None:
         """Ends our side alone; raises AppError."""
@@ -208,6 +244,8 @@ class ByteStream:
             raise
         except grpc.aio.AioRpcError as error:
             failure = _translated(error)
+        except AppError as error:
+            failure = error
         except Exception as error:
             log.debug("call_failed", error=repr(error))
             failure = broken()
@@ -231,34 +269,15 @@ class ByteStream:
             self._wrote_at = time.monotonic()
 
 
-class AttachStub:
-    """`SessionsAgentService.Attach` on a channel, in chunks."""
-
-    def __init__(self, channel: grpc.aio.Channel):
-        self.Attach = _duplex(channel, "SessionsAgentService/Attach")
-
-
 class ForwardStub:
     """`SessionsInternalService.Forward` on a channel, in chunks."""
 
     def __init__(self, channel: grpc.aio.Channel):
-        self.Forward = _duplex(channel, "SessionsInternalService/Forward")
-
-
-class ConnectStub:
-    """`SessionsInternalService.Connect` on a channel, in chunks."""
-
-    def __init__(self, channel: grpc.aio.Channel):
-        self.Connect = _duplex(channel, "SessionsInternalService/Connect")
-
-
-def _duplex(channel: grpc.aio.Channel, method: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = channel.stream_stream(
-        f"/windlass.api.sessions.v1.{method}",
-        request_serializer=encode,
-        response_deserializer=decode,
-    )
-    return found
+        self.Forward: Callable[..., Any] = channel.stream_stream(
+            "/windlass.api.sessions.v1.SessionsInternalService/Forward",
+            request_serializer=encode,
+            response_deserializer=decode,
+        )
 
 
 def over_call(call: Any) -> ByteStream:
@@ -279,46 +298,9 @@ def over_call(call: Any) -> ByteStream:
     return stream
 
 
-async def splice(one: "Duplex", other: "Duplex") -> None:
-    """Carries bytes both ways until both have ended; when one is cut, so is the other."""
-
-    async def pump(source: "Duplex", sink: "Duplex") -> None:
-        try:
-            while data := await source.read():
-                await sink.write(data)
-            await sink.close_write()
-        except AppError as error:
-            source.abort(error)
-            sink.abort(error)
-
-    for this, that in ((one, other), (other, one)):
-        # A pump that waits for the one does not see that the other was cut.
-        if isinstance(this, ByteStream):
-            this.when_cut(that.abort)
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pump(one, other))
-            group.create_task(pump(other, one))
-    except BaseException:
-        one.abort()
-        other.abort()
-        raise
-
-
-class Duplex(Protocol):
-    """Either side of `splice`: a ByteStream, a socket, another's call."""
-
-    def read(self) -> Coroutine[Any, Any, bytes]:
-        """The next bytes; b"" at the end."""
-
-    def write(self, data: bytes) -> Coroutine[Any, Any, None]:
-        """Sends."""
-
-    def close_write(self) -> Coroutine[Any, Any, None]:
-        """Ends our side."""
-
-    def abort(self, error: AppError | None = None) -> None:
-        """Ends both."""
+def at_once(stream: ByteStream) -> Callable[[bytes], bool]:
+    """Writes to a stream what needs no wait; returns False, having written nothing, of the rest."""
+    return lambda data: stream.has_room(len(data)) and stream.write_now(data)
 
 
 def _translated(error: grpc.aio.AioRpcError) -> AppError:

@@ -34,6 +34,9 @@ class MessageBody(Protocol):
         Raises MalformedHttp.
         """
 
+    def passes(self, data: bytes) -> bool:
+        """Takes the next bytes if all of them belong to it and more follow; takes none else."""
+
     def end(self) -> None:
         """The sender has ended its side; raises MalformedHttp when the body is cut off."""
 
@@ -57,6 +60,10 @@ class Sized:
         self._left -= taken
         return taken
 
+    def passes(self, data: bytes) -> bool:
+        """Takes them if more follow."""
+        return len(data) < self._left and self.take(data) > 0
+
     def end(self) -> None:
         """Raises MalformedHttpHttp when bytes are missing."""
         if self._left:
@@ -74,6 +81,10 @@ class UntilClose:
     def take(self, data: bytes) -> int:
         """All of them."""
         return len(data)
+
+    def passes(self, data: bytes) -> bool:
+        """Takes them: only the connection's end is the body's."""
+        return True
 
     def end(self) -> None:
         """Now it is whole."""
@@ -114,6 +125,18 @@ class Chunked:
             else:
                 position = self._size_line(data, position)
         return position
+
+    def passes(self, data: bytes) -> bool:
+        """Takes them if they are well formed and more follow."""
+        before = self._left, bytes(self._line), self._last
+        try:
+            if self.take(data) == len(data) and not self.done:
+                return True
+        except MalformedHttp:
+            pass
+        self._left, line, self._last = before
+        self._line, self.done = bytearray(line), False
+        return False
 
     def _size_line(self, data: bytes, position: int) -> int:
         end = data.find(b"\n", position, position + _SIZE_LINE)

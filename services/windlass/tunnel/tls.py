@@ -231,6 +231,10 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
                     return b"".join(pieces), True
                 pieces.append(piece)
                 size += len(piece)
+                if not (self._incoming.pending or self._ended or self._tls.pending()):
+                    # As mostly: to be told so by an exception would cost as much again.
+                    self._flush()
+                    break
         except ssl.SSLWantReadError:
             # An answer to what TLS asks of itself, such as for new keys.
             self._flush()

@@ -20,7 +20,7 @@ _BODY = (
     b'"finish_reason":"stop"}],' + _USAGE + b"}"
 )
 _JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-_WHOLE = _JSON % (len(_BODY), _BODY)
+WHOLE = _JSON % (len(_BODY), _BODY)
 _MODELS = b'{"object":"list","data":[]}'
 _LIST = _JSON % (len(_MODELS), _MODELS)
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -68,7 +68,7 @@ class Engine(asyncio.Protocol):
             # Streams that began together must not stay in step.
             self._loop.call_later(random.random() * PAUSE_SECONDS, self._next, event, CHUNKS)
         else:
-            self._transport.write(_WHOLE)
+            self._transport.write(WHOLE)
 
     def _next(self, event: bytes, left: int) -> None:
         if self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""The agent's end of a tunnel: CONTROL_PLANE CREDENTIAL API_URL API_CA CA as arguments."""
+"""The agent's end of a tunnel: CONTROL_PLANE CREDENTIAL API_URL API_CA CA ENGINE as arguments."""
 
 import ssl
 import sys
@@ -14,8 +14,10 @@ from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
 
 
-async def serve(control_plane: str, credential: str, url: str, api_ca: str, ca: str) -> None:
-    """Serves for ever, as accounts of any namespace."""
+async def serve(
+    control_plane: str, credential: str, url: str, api_ca: str, ca: str, engine: str
+) -> None:
+    """Serves for ever, as accounts of any namespace; every workload answers at `engine`."""
 
     async def authorization() -> str:
         return "Bearer bench"
@@ -26,9 +28,9 @@ async def serve(control_plane: str, credential: str, url: str, api_ca: str, ca: 
         ca=Path(ca) if ca else None,
     )  # fmt: skip
     api = KubernetesApi(access, lambda namespace: Accounts("viewer", "editor"))
-    targets = Targets(endpoint=lambda workload_id: "", kubernetes=api)
+    targets = Targets(endpoint=lambda workload_id: engine, kubernetes=api)
     await Tunnel(control, targets).run(new_id("session-"))
 
 
 if __name__ == "__main__":
-    run(serve(*sys.argv[1:6]))
+    run(serve(*sys.argv[1:7]))

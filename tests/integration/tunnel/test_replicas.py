@@ -61,7 +61,6 @@ class Site:
                 return open_channel(bulk if len(opened) > 1 else address)
 
             agent.control.open_channel = channel  # type: ignore[method-assign]  # a way that changes
-            agent.tunnel._attaching._open_channel = channel
         await until(lambda: self.held(agent))
         return agent
 
@@ -294,7 +293,6 @@ async def test_an_agent_behind_a_dead_line_comes_again(
     way: list[Callable[[], grpc.aio.Channel]] = [lambda: open_channel(site.two.address)]
     line.cut()
     agent.control.open_channel = lambda: way[0]()  # type: ignore[method-assign]  # moves
-    agent.tunnel._attaching._open_channel = agent.control.open_channel
     # Its next control stream ends elsewhere, which fences the one that nobody heard of.
     await until(lambda: site.held(agent) == [site.two])
     answer = await ask(await site.one.connect(agent.cluster_id), "/version")

@@ -25,6 +25,36 @@ class Hasty(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_is_taken_at_once_and_what_is_read_keep_their_order(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        running, said = asyncio.get_running_loop(), bytearray()
+        server = await running.create_server(Hasty, "127.0.0.1", 0)
+        made = await connect("127.0.0.1", server.sockets[0].getsockname()[1])
+        turns = 0
+
+        def take(data: bytes) -> bool:
+            nonlocal turns
+            turns += 1
+            if turns % 2:
+                said.extend(data)
+            return bool(turns % 2)
+
+        made.pass_on(take)
+        while data := await made.read():
+            # What comes meanwhile is not before its turn.
+            await asyncio.sleep(0.01)
+            said.extend(data)
+        assert said == BYTES
+        made.abort()
+        server.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("secure", [False, True])
 def test_the_last_words_of_a_target_are_heard(
     tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop], secure: bool

@@ -13,7 +13,8 @@ from tests.support.waiting import PATIENCE, settled
 from windlass.api.sessions.v1.sessions_pb2 import Chunk
 from windlass.core.errors import AppError, NotFound, Unavailable
 from windlass.tunnel import byte_stream
-from windlass.tunnel.byte_stream import FRAME_BYTES, ByteStream, refused, splice
+from windlass.tunnel.byte_stream import FRAME_BYTES, ByteStream, at_once, refused
+from windlass.tunnel.splicing import splice
 
 
 class End:
@@ -28,6 +29,12 @@ class End:
 
     async def write(self, message: Chunk) -> None:
         await self.other.coming.put(message)
+
+    def has_room(self, size: int) -> bool:
+        return not self.other.coming.full()
+
+    def write_now(self, data: bytes) -> None:
+        self.other.coming.put_nowait(data)
 
 
 def pair() -> tuple[End, End]:
@@ -70,6 +77,30 @@ def test_what_is_written_is_read(pieces: list[bytes]) -> None:
         await both(one.finished(), other.finished())
 
     asyncio.run(run())
+
+
+async def test_what_needs_no_wait_is_written_without_one() -> None:
+    one, other = streams()
+    write = at_once(one)
+    assert write(b"first")
+    # The window has one message.
+    assert not write(b"second")
+    assert one.written == 5
+    assert await other.read() == b"first"
+    assert write(b"third")
+    one.abort()
+    assert not write(b"fourth")
+
+
+async def test_a_call_of_grpc_always_waits() -> None:
+    class Plain:
+        async def read(self) -> Any:
+            await asyncio.Event().wait()
+
+        async def write(self, message: Any) -> None:
+            pass
+
+    assert not at_once(ByteStream(Plain()))(b"x")
 
 
 async def test_no_frame_is_larger_than_agreed() -> None:

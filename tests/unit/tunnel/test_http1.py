@@ -194,6 +194,42 @@ def test_chunks_that_are_refused(raw: bytes) -> None:
             take(size)
 
 
+@given(
+    st.lists(st.binary(max_size=20), max_size=5), st.lists(st.integers(0, 200), max_size=6),
+    st.binary(max_size=5), st.booleans(),
+)  # fmt: skip
+def test_what_passes_is_what_would_be_taken_and_is_not_the_end(
+    chunks: list[bytes], cuts: list[int], behind: bytes, sized: bool
+) -> None:
+    content = b"".join(chunks)
+    whole = content if sized else b"".join(
+        b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks if chunk
+    ) + b"0\r\n\r\n"  # fmt: skip
+    data = whole + behind
+    bodies = [Sized(len(content)) if sized else Chunked() for _ in range(2)]
+    places = sorted({cut % (len(data) + 1) for cut in cuts})
+    for start, end in zip([0, *places], [*places, len(data)], strict=True):
+        piece = data[start:end]
+        if not piece or bodies[0].done:
+            continue
+        if bodies[0].passes(piece):
+            assert bodies[1].take(piece) == len(piece)
+            assert not bodies[1].done
+        else:
+            taken = bodies[0].take(piece)
+            assert taken == bodies[1].take(piece)
+            assert bodies[0].done
+    assert bodies[0].done == bodies[1].done
+
+
+def test_what_is_malformed_does_not_pass() -> None:
+    body = Chunked()
+    assert body.passes(b"3\r\nab")
+    assert not body.passes(b"cd")
+    with pytest.raises(MalformedHttp):
+        body.take(b"cd")
+
+
 def test_a_body_that_is_cut_off_is_no_whole_one() -> None:
     cases: list[tuple[Sized | Chunked, bytes]] = [
         (Sized(4), b"abc"), (Chunked(), b"3\r\nab"), (Chunked(), b"0\r\n"),

@@ -7,7 +7,7 @@ import grpc
 
 from windlass.api.sessions.v1 import sessions_pb2 as pb
 from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
-from windlass.core.errors import AppError, InvalidArgument, NotFound
+from windlass.core.errors import AppError, InvalidArgument, NotFound, Unavailable
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import current_agent
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
@@ -15,11 +15,24 @@ from windlass.sessions.tunnel.domain import check_session, replica_of, unreachab
 from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import RouteStore
-from windlass.tunnel.byte_stream import ByteStream, over_call, refused, splice
+from windlass.tunnel.byte_stream import ByteStream, StreamCall, over_call, refused
+from windlass.tunnel.multiplexed_call import MultiplexedCall
+from windlass.tunnel.multiplexer import Multiplexer
+from windlass.tunnel.splicing import splice
 
 Context = grpc.aio.ServicerContext[Any, Any]
 # On calls of `Attach`: which life of the agent makes it.
 SESSION_KEY = "windlass-session"
+
+
+def session_of(context: Context) -> str:
+    """The life of the agent that makes a call; empty if it does not say."""
+    return str(dict(context.invocation_metadata() or ()).get(SESSION_KEY, ""))
+
+
+def revoked() -> Unavailable:
+    """The error of streams that an agent opened by a credential that has ended."""
+    return unreachable("The credential of this cluster's agent is no longer valid.")
 
 
 def nobody_waits() -> NotFound:
@@ -52,31 +65,54 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         finally:
             await self._replica.close_control(control)
 
+    async def Carry(  # type: ignore[override]  # reads and writes its context
+        self, requests: object, context: Context
+    ) -> None:
+        """Accepts any number of connections that are awaited here or at other replicas."""
+        agent = current_agent()
+
+        async def accept(call: MultiplexedCall) -> None:
+            first = await self._first(call)
+            await self._accept(agent.cluster_id, first, ByteStream(call))
+
+        multiplexer = Multiplexer(context, accept)
+
+        def end(_: AppError) -> None:
+            multiplexer.abort(revoked())
+
+        with (
+            self._credentials.over(agent, session_of(context), end),
+            self._replica.when_draining(multiplexer.drain),
+        ):
+            await multiplexer.run()
+
     async def Attach(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
     ) -> None:
-        """Accepts a connection that is awaited here or at another replica."""
+        """Accepts one connection that is awaited here or at another replica."""
         agent = current_agent()
-        first = await context.read()
+        first = await self._first(context)
+        stream = ByteStream(context)
+        with self._credentials.over(agent, session_of(context), lambda _: stream.abort(revoked())):
+            await self._accept(agent.cluster_id, first, stream)
+
+    async def _first(self, call: StreamCall) -> pb.Chunk:
+        first = await call.read()
         if not isinstance(first, pb.Chunk) or not first.connection_id:
             raise InvalidArgument(
                 "The first chunk does not name a connection.", param="connection_id"
             )
-        stream = ByteStream(context)
-        session_id = str(dict(context.invocation_metadata() or ()).get(SESSION_KEY, ""))
+        return first
 
-        def end(_: AppError) -> None:
-            stream.abort(unreachable("The credential of this cluster's agent is no longer valid."))
-
-        with self._credentials.over(agent, session_id, end):
-            try:
-                if not bring(self._dials, agent.cluster_id, first, stream):
-                    await self._relay(agent.cluster_id, first, stream)
-                reach("tunnel.attached")
-                await stream.finished()
-                reach("tunnel.finished")
-            finally:
-                stream.abort()
+    async def _accept(self, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> None:
+        try:
+            if not bring(self._dials, cluster_id, first, stream):
+                await self._relay(cluster_id, first, stream)
+            reach("tunnel.attached")
+            await stream.finished()
+            reach("tunnel.finished")
+        finally:
+            stream.abort()
 
     async def _relay(self, cluster_id: str, first: pb.Chunk, stream: ByteStream) -> None:
         """Relays a connection that a load balancer sent here to its replica."""

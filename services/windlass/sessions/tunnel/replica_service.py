@@ -10,8 +10,11 @@ from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.core.errors import InvalidArgument
 from windlass.sessions.tunnel.agent_service import bring, nobody_waits
 from windlass.sessions.tunnel.pending_dials import PendingDials
+from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.tunnels import Tunnels
-from windlass.tunnel.byte_stream import ByteStream, splice
+from windlass.tunnel.byte_stream import ByteStream, StreamCall
+from windlass.tunnel.multiplexer import Multiplexer
+from windlass.tunnel.splicing import splice
 
 # Ids of clusters in one message: well below 1 MiB.
 PART = 10_000
@@ -22,7 +25,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
     """The service for other replicas, and for services that connect to workloads."""
 
-    def __init__(self, tunnels: Tunnels, dials: PendingDials):
+    def __init__(self, replica: Replica, tunnels: Tunnels, dials: PendingDials):
+        self._replica = replica
         self._tunnels = tunnels
         self._dials = dials
 
@@ -49,20 +53,31 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         finally:
             theirs.abort()
 
+    async def Carry(  # type: ignore[override]  # reads and writes its context
+        self, requests: object, context: Context
+    ) -> None:
+        """Opens any number of connections to workloads."""
+        multiplexer = Multiplexer(context, self._connect, paces=True)
+        with self._replica.when_draining(multiplexer.drain):
+            await multiplexer.run()
+
     async def Connect(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context
     ) -> None:
         """Opens a connection to a workload, which its cluster's agent must run."""
-        first = await context.read()
+        await self._connect(context)
+
+    async def _connect(self, call: StreamCall) -> None:
+        first = await call.read()
         if not isinstance(first, pb.Chunk) or not first.cluster_id:
             raise InvalidArgument("The first chunk does not name a cluster.", param="cluster_id")
         if not first.target.workload_id:
             raise InvalidArgument("The target must be a workload.", param="target")
-        theirs = ByteStream(context)
+        theirs = ByteStream(call)
         try:
             ours = await self._tunnels.connect(first.cluster_id, first.target)
             relayed = not self._tunnels.holds(first.cluster_id)
-            await context.write(pb.Chunk(connection_id=first.target.workload_id, relayed=relayed))
+            await call.write(pb.Chunk(connection_id=first.target.workload_id, relayed=relayed))
             await splice(theirs, ours)
             await theirs.finished()
         finally:

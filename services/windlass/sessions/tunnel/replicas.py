@@ -1,6 +1,8 @@
 """Lease of this replica, its control streams and its shutdown."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from windlass.api.sessions.v1.sessions_pb2 import Dial
 from windlass.core import telemetry
@@ -37,7 +39,7 @@ class Replica:
         self._clients = clients
         self._address = address
         self._announced = asyncio.Event()
-        self._draining = False
+        self._draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whether other replicas live, as far as the last round saw.
         self.has_others = False
         self._pace = 1
@@ -46,10 +48,23 @@ class Replica:
         """Another replica."""
         return self._clients.stub_at(ForwardStub, address)
 
+    @contextmanager
+    def when_draining(self, call: Callable[[], object]) -> Iterator[None]:
+        """Calls back if, before the end of the block, the replica is about to stop."""
+
+        def drain(_: object) -> None:
+            call()
+
+        self._draining.add_done_callback(drain)
+        try:
+            yield
+        finally:
+            self._draining.remove_done_callback(drain)
+
     async def open_control(self, cluster_id: str, session_id: str) -> ControlStream:
         """Takes a cluster's tunnel over; raises `session_superseded`, or `draining`."""
         await self._announced.wait()
-        if self._draining:
+        if self._draining.done():
             raise Unavailable("This server is about to stop.", reason="draining")
         generation = await self._store.claim(cluster_id, self.id, session_id)
         control = ControlStream(cluster_id, session_id, generation)
@@ -105,7 +120,7 @@ class Replica:
 
     async def _drain(self) -> None:
         """Asks agents to reconnect to other replicas, if any, and waits for them."""
-        self._draining = True
+        self._draining.set_result(None)
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._send_away()

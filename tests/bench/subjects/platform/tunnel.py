@@ -1,63 +1,33 @@
-"""Connections through the tunnel beside direct ones: latency, bulk, logs, stalls, processor time.
-
-The replica and its client are this process, the agent's end and the API server two others.
-"""
+"""Connections through the tunnel beside direct ones: latency, bulk, logs, processor time."""
 
 import asyncio
-import contextlib
-import os
-import ssl
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 import uvloop
-from tests.bench import machine, plant
 from tests.bench.figures import Figure, Options, at_least, at_most, plain
-from tests.support.environments.postgres import reachable_folder
-from tests.support.processes.windlass import free_port
-from tests.support.services.tunnel_plane import Replica, kubernetes, request, running_replica
-from tests.support.waiting import settled, until
+from tests.bench.programs.null_engine import WHOLE
+from tests.bench.tunnel_site import TunnelBench, running
+from tests.support.services.tunnel_plane import request
 
-from windlass.migrations import migrate
 from windlass.tunnel.byte_stream import ByteStream
-from windlass_agent.tunnel.sockets import Socket, connect
+from windlass_agent.tunnel.sockets import Socket
 
 MIB = 2**20
 LOGS = 1000
 CHUNKED = 100
 CHUNK = 4096
 CHUNK_EVERY = 0.01
+ASKING = 32
+ASKED = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: engine\r\ncontent-type: application/json\r\n"
+    b"content-length: 77\r\n\r\n"
+    b'{"model":"null","messages":[{"role":"user","content":"Hello, how are you?"}]}'
+)
 Stream = ByteStream | Socket
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Subject of a measurement, and its two addresses: direct and tunnelled."""
-
-    replica: Replica
-    cluster_id: str
-    port: int
-    agent: int
-    tls: ssl.SSLContext
-
-    def spent(self) -> tuple[float, float]:
-        """Seconds of processor time so far, of the agent and of this process."""
-        return machine.cpu_seconds(self.agent), time.process_time()
-
-    async def tunnelled(self) -> ByteStream:
-        """A connection through the tunnel."""
-        return await self.replica.connect(self.cluster_id, kubernetes())
-
-    async def direct(self) -> Socket:
-        """A connection to the API server itself."""
-        return await connect("127.0.0.1", self.port, tls=self.tls)
 
 
 async def measure(options: Options) -> list[Figure]:
@@ -66,14 +36,15 @@ async def measure(options: Options) -> list[Figure]:
 
 
 async def _measure(options: Options) -> list[Figure]:
-    async with _running() as bench:
+    async with running() as bench:
         found = [*await _gets(bench, options), *await _bulk(bench, options)]
         found += await _chunks(bench, options)
+        found += await _requests(bench, options)
         found += await _logs(bench, options)
         return found
 
 
-async def _gets(bench: Bench, options: Options) -> list[Figure]:
+async def _gets(bench: TunnelBench, options: Options) -> list[Figure]:
     """Small requests, one after the other: over a kept direct connection, and a tunnelled each."""
     count = 100 if options.quick else 500
     socket = await bench.direct()
@@ -112,7 +83,7 @@ async def _gets(bench: Bench, options: Options) -> list[Figure]:
     ]
 
 
-async def _bulk(bench: Bench, options: Options) -> list[Figure]:
+async def _bulk(bench: TunnelBench, options: Options) -> list[Figure]:
     """A large answer in turns: ours, to aiohttp as Python's Kubernetes clients read it, and to
     the bare socket that the agent's end reads it from."""
     size = (64 if options.quick else 512) * MIB
@@ -135,7 +106,7 @@ async def _bulk(bench: Bench, options: Options) -> list[Figure]:
     ]
 
 
-async def _aiohttp_rate(bench: Bench, size: int) -> float:
+async def _aiohttp_rate(bench: TunnelBench, size: int) -> float:
     connector = aiohttp.TCPConnector(ssl=bench.tls)
     url = f"https://127.0.0.1:{bench.port}/bulk?{size}"
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -146,7 +117,7 @@ async def _aiohttp_rate(bench: Bench, size: int) -> float:
         return size / (time.perf_counter() - began) / 1e6
 
 
-async def _chunks(bench: Bench, options: Options) -> list[Figure]:
+async def _chunks(bench: TunnelBench, options: Options) -> list[Figure]:
     """Processor time of chunks that cannot be joined: each alone on its stream. Beside it what
     it costs to read them from the API server itself."""
     seconds = 3.0 if options.quick else 10.0
@@ -160,7 +131,7 @@ async def _chunks(bench: Bench, options: Options) -> list[Figure]:
 
 
 async def _chunk_cost(
-    bench: Bench, opener: Callable[[], Awaitable[Stream]], seconds: float
+    bench: TunnelBench, opener: Callable[[], Awaitable[Stream]], seconds: float
 ) -> tuple[float, float, float]:
     """Chunks each second, and what each costs the agent and this process."""
     heard = _Heard()
@@ -172,7 +143,45 @@ async def _chunk_cost(
         return (count / seconds, *_each(spent, bench.spent(), count))
 
 
-async def _logs(bench: Bench, options: Options) -> list[Figure]:
+async def _requests(bench: TunnelBench, options: Options) -> list[Figure]:
+    """Small JSON requests to an engine over kept connections, as gateways send them."""
+    streams = [await bench.engine() for _ in range(ASKING)]
+    seconds = 2.0 if options.quick else 10.0
+    count = 0
+
+    async def ask(stream: ByteStream, until: float) -> None:
+        nonlocal count
+        while time.perf_counter() < until:
+            await stream.write(ASKED)
+            left = len(WHOLE)
+            while left > 0:
+                left -= len(await stream.read())
+            count += 1
+
+    async def ask_all(streams: list[ByteStream], seconds: float) -> float:
+        """Requests per second."""
+        nonlocal count
+        count, began = 0, time.perf_counter()
+        await asyncio.gather(*(ask(stream, began + seconds) for stream in streams))
+        return count / (time.perf_counter() - began)
+
+    await ask_all(streams, 0.5)
+    spent = bench.spent()
+    rate = await ask_all(streams, seconds)
+    agent, server = _each(spent, bench.spent(), count)
+    alone = await ask_all(streams[:1], seconds / 5)
+    for stream in streams:
+        stream.abort()
+    return [
+        at_least("tunnel_requests_per_core", 1e6 / (agent + server), "1/s", 3000),
+        plain("tunnel_requests", rate, "1/s"),
+        plain("tunnel_request_cpu_agent", agent, "µs"),
+        plain("tunnel_request_cpu_server", server, "µs"),
+        plain("tunnel_request_alone", 1e3 / alone, "ms"),
+    ]
+
+
+async def _logs(bench: TunnelBench, options: Options) -> list[Figure]:
     """Lines of a thousand logs that are followed at once, one each second, and one that stalls."""
     seconds = 5.0 if options.quick else 20.0
     count = 200 if options.quick else LOGS
@@ -267,55 +276,3 @@ async def _whole(stream: Stream, size: int) -> None:
     left = size - len(data) + data.index(b"\r\n\r\n") + 4
     while left > 0:
         left -= len(await stream.read())
-
-
-@asynccontextmanager
-async def _running() -> AsyncIterator[Bench]:
-    with reachable_folder() as folder, contextlib.ExitStack() as processes:
-        async with plant.postgres(folder) as url:
-            await asyncio.to_thread(migrate, url)
-            port, grpc_port = free_port(), free_port()
-            tls = folder / "tls"
-            tls.mkdir()
-            processes.enter_context(
-                _process("tls_api", str(port), str(tls), log=folder / "api.log")
-            )
-            settings = {"grpc": {"listen": f"127.0.0.1:{grpc_port}"}}
-            async with running_replica(url, folder / "data", settings=settings) as replica:
-                enrolled = await replica.register("bench")
-                ca = await _appears(tls / "ca.pem")
-                agent = processes.enter_context(
-                    _process(
-                        "tunnel_agent", f"grpc://127.0.0.1:{grpc_port}", enrolled.credential,
-                        f"https://127.0.0.1:{port}", str(ca), "", log=folder / "agent.log",
-                    )
-                )  # fmt: skip
-                await until(lambda: replica.tunnels.holds(enrolled.cluster_id))
-                trust = ssl.create_default_context(cafile=str(ca))
-                yield Bench(replica, enrolled.cluster_id, port, agent, trust)
-
-
-async def _appears(path: Path) -> Path:
-    # Whole once it no longer grows.
-    await until(path.exists)
-    await settled(lambda: path.stat().st_size)
-    return path
-
-
-@contextlib.contextmanager
-def _process(module: str, *arguments: str, log: Path) -> Iterator[int]:
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.bench.programs.{module}", *arguments],
-            stdout=output,
-            stderr=output,
-            cwd=machine.ROOT,
-            env={**os.environ, "PYTHONPATH": "services:agent:."},
-        )
-    try:
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
-        if process.returncode not in (0, -9):
-            print(log.read_text(), file=sys.stderr)

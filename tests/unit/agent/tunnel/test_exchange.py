@@ -6,6 +6,7 @@ tests/integration/tunnel/test_tunnel.py.
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,8 @@ class Script:
         self.ends = ends
         self.got = bytearray()
         self.state = "open"
+        self.passed = 0
+        self._pass: Callable[[bytes], bool] | None = None
         self._more = asyncio.Event()
 
     @property
@@ -50,11 +53,20 @@ class Script:
     async def read(self) -> bytes:
         while b"\r\n\r\n" not in self.got or len(self.got) < self.body:
             await self._wait()
-        if self.answers:
-            return self.answers.pop(0)
+        while self.answers:
+            # Pieces come in turns of the loop, in which others read what was sent.
+            for _ in range(3):
+                await asyncio.sleep(0)
+            answer = self.answers.pop(0)
+            if self._pass is None or not self._pass(answer):
+                return answer
+            self.passed += 1
         while not self.ends and self.state == "open":
             await self._wait()
         return b""
+
+    def pass_on(self, take: Callable[[bytes], bool] | None) -> None:
+        self._pass = take
 
     async def _wait(self) -> None:
         await self._more.wait()
@@ -179,6 +191,16 @@ def test_nothing_beyond_the_request_ever_passes(more: bytes, cuts: list[int]) ->
         assert bytes(play.socket.got) == b"GET /x HTTP/1.1\r\n\r\n"
 
     asyncio.run(run())
+
+
+async def test_a_body_passes_without_a_turn_of_its_reader() -> None:
+    head, *chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *[b"2\r\nhi\r\n"] * 9
+    play = Play(Script(head, *chunks, b"0\r\n\r\n"))
+    assert await play.run(GET) == b"".join((head, *chunks, b"0\r\n\r\n"))
+    assert play.socket.passed
+    # Where the connection may rest, nobody takes what it says.
+    assert play.pool.kept == [play.socket]
+    assert play.socket._pass is None
 
 
 async def test_what_follows_a_101_passes_both_ways() -> None:

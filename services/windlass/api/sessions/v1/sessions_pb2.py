@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_dot_auth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'windlass/api/sessions/v1/sessions.proto\x12\x18windlass.api.sessions.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"k\n\x06Target\x12@\n\nkubernetes\x18\x01 \x01(\x0b\x32*.windlass.api.sessions.v1.KubernetesTargetH\x00\x12\x15\n\x0bworkload_id\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"i\n\x10KubernetesTarget\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x34\n\x05level\x18\x02 \x01(\x0e\x32%.windlass.api.sessions.v1.AccessLevel\x12\x0c\n\x04user\x18\x03 \x01(\t\"\x14\n\x12ListTunnelsRequest\"*\n\x13ListTunnelsResponse\x12\x13\n\x0b\x63luster_ids\x18\x01 \x03(\t\"#\n\rListenRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"^\n\x04\x44ial\x12\x15\n\rconnection_id\x18\x01 \x01(\t\x12\x30\n\x06target\x18\x02 \x01(\x0b\x32 .windlass.api.sessions.v1.Target\x12\r\n\x05\x64rain\x18\x03 \x01(\x08\"\x92\x01\n\x05\x43hunk\x12\x15\n\rconnection_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x30\n\x06target\x18\x04 \x01(\x0b\x32 .windlass.api.sessions.v1.Target\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0f\n\x07relayed\x18\x06 \x01(\x08\":\n\x13\x43reateAccessRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x05\"p\n\x06\x41\x63\x63\x65ss\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\n\n\x02\x63\x61\x18\x04 \x01(\t\x12\x11\n\tnamespace\x18\x05 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x06 \x01(\t*]\n\x0b\x41\x63\x63\x65ssLevel\x12\x1c\n\x18\x41\x43\x43\x45SS_LEVEL_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43\x43\x45SS_LEVEL_VIEWER\x10\x01\x12\x17\n\x13\x41\x43\x43\x45SS_LEVEL_EDITOR\x10\x02\x32\x89\x01\n\x0fSessionsService\x12v\n\x0c\x43reateAccess\x12-.windlass.api.sessions.v1.CreateAccessRequest\x1a .windlass.api.sessions.v1.Access\"\x15\xfa\xed\x18\x11\x08\x02\x12\rsessions.read2\xcb\x01\n\x14SessionsAgentService\x12[\n\x06Listen\x12\'.windlass.api.sessions.v1.ListenRequest\x1a\x1e.windlass.api.sessions.v1.Dial\"\x06\xfa\xed\x18\x02\x08\x03\x30\x01\x12V\n\x06\x41ttach\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x03(\x01\x30\x01\x32\xc1\x02\n\x17SessionsInternalService\x12W\n\x07\x46orward\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x04(\x01\x30\x01\x12W\n\x07\x43onnect\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x06(\x01\x30\x01\x12t\n\x0bListTunnels\x12,.windlass.api.sessions.v1.ListTunnelsRequest\x1a-.windlass.api.sessions.v1.ListTunnelsResponse\"\x06\xfa\xed\x18\x02\x08\x04\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'windlass/api/sessions/v1/sessions.proto\x12\x18windlass.api.sessions.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"k\n\x06Target\x12@\n\nkubernetes\x18\x01 \x01(\x0b\x32*.windlass.api.sessions.v1.KubernetesTargetH\x00\x12\x15\n\x0bworkload_id\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"i\n\x10KubernetesTarget\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x34\n\x05level\x18\x02 \x01(\x0e\x32%.windlass.api.sessions.v1.AccessLevel\x12\x0c\n\x04user\x18\x03 \x01(\t\"\x14\n\x12ListTunnelsRequest\"*\n\x13ListTunnelsResponse\x12\x13\n\x0b\x63luster_ids\x18\x01 \x03(\t\"#\n\rListenRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"^\n\x04\x44ial\x12\x15\n\rconnection_id\x18\x01 \x01(\t\x12\x30\n\x06target\x18\x02 \x01(\x0b\x32 .windlass.api.sessions.v1.Target\x12\r\n\x05\x64rain\x18\x03 \x01(\x08\"\x92\x01\n\x05\x43hunk\x12\x15\n\rconnection_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x30\n\x06target\x18\x04 \x01(\x0b\x32 .windlass.api.sessions.v1.Target\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0f\n\x07relayed\x18\x06 \x01(\x08\"H\n\x06\x46rames\x12/\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x1f.windlass.api.sessions.v1.Frame\x12\r\n\x05\x64rain\x18\x02 \x01(\x08\"\x85\x01\n\x05\x46rame\x12\x0e\n\x06stream\x18\x01 \x01(\x04\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1f.windlass.api.sessions.v1.ChunkH\x00\x12\x0e\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x00\x12\x0f\n\x05taken\x18\x04 \x01(\rH\x00\x12\x0e\n\x04over\x18\x05 \x01(\tH\x00\x42\t\n\x07\x63ontent\":\n\x13\x43reateAccessRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x05\"p\n\x06\x41\x63\x63\x65ss\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\n\n\x02\x63\x61\x18\x04 \x01(\t\x12\x11\n\tnamespace\x18\x05 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x06 \x01(\t*]\n\x0b\x41\x63\x63\x65ssLevel\x12\x1c\n\x18\x41\x43\x43\x45SS_LEVEL_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43\x43\x45SS_LEVEL_VIEWER\x10\x01\x12\x17\n\x13\x41\x43\x43\x45SS_LEVEL_EDITOR\x10\x02\x32\x89\x01\n\x0fSessionsService\x12v\n\x0c\x43reateAccess\x12-.windlass.api.sessions.v1.CreateAccessRequest\x1a .windlass.api.sessions.v1.Access\"\x15\xfa\xed\x18\x11\x08\x02\x12\rsessions.read2\xa4\x02\n\x14SessionsAgentService\x12[\n\x06Listen\x12\'.windlass.api.sessions.v1.ListenRequest\x1a\x1e.windlass.api.sessions.v1.Dial\"\x06\xfa\xed\x18\x02\x08\x03\x30\x01\x12W\n\x05\x43\x61rry\x12 .windlass.api.sessions.v1.Frames\x1a .windlass.api.sessions.v1.Frames\"\x06\xfa\xed\x18\x02\x08\x03(\x01\x30\x01\x12V\n\x06\x41ttach\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x03(\x01\x30\x01\x32\x9a\x03\n\x17SessionsInternalService\x12W\n\x07\x46orward\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x04(\x01\x30\x01\x12W\n\x05\x43\x61rry\x12 .windlass.api.sessions.v1.Frames\x1a .windlass.api.sessions.v1.Frames\"\x06\xfa\xed\x18\x02\x08\x06(\x01\x30\x01\x12W\n\x07\x43onnect\x12\x1f.windlass.api.sessions.v1.Chunk\x1a\x1f.windlass.api.sessions.v1.Chunk\"\x06\xfa\xed\x18\x02\x08\x06(\x01\x30\x01\x12t\n\x0bListTunnels\x12,.windlass.api.sessions.v1.ListTunnelsRequest\x1a-.windlass.api.sessions.v1.ListTunnelsResponse\"\x06\xfa\xed\x18\x02\x08\x04\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,16 +36,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSSERVICE'].methods_by_name['CreateAccess']._serialized_options = b'\372\355\030\021\010\002\022\rsessions.read'
   _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Listen']._loaded_options = None
   _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Listen']._serialized_options = b'\372\355\030\002\010\003'
+  _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Carry']._loaded_options = None
+  _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Carry']._serialized_options = b'\372\355\030\002\010\003'
   _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Attach']._loaded_options = None
   _globals['_SESSIONSAGENTSERVICE'].methods_by_name['Attach']._serialized_options = b'\372\355\030\002\010\003'
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Forward']._loaded_options = None
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Forward']._serialized_options = b'\372\355\030\002\010\004'
+  _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Carry']._loaded_options = None
+  _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Carry']._serialized_options = b'\372\355\030\002\010\006'
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Connect']._loaded_options = None
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['Connect']._serialized_options = b'\372\355\030\002\010\006'
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['ListTunnels']._loaded_options = None
   _globals['_SESSIONSINTERNALSERVICE'].methods_by_name['ListTunnels']._serialized_options = b'\372\355\030\002\010\004'
-  _globals['_ACCESSLEVEL']._serialized_start=840
-  _globals['_ACCESSLEVEL']._serialized_end=933
+  _globals['_ACCESSLEVEL']._serialized_start=1050
+  _globals['_ACCESSLEVEL']._serialized_end=1143
   _globals['_TARGET']._serialized_start=102
   _globals['_TARGET']._serialized_end=209
   _globals['_KUBERNETESTARGET']._serialized_start=211
@@ -60,14 +64,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DIAL']._serialized_end=515
   _globals['_CHUNK']._serialized_start=518
   _globals['_CHUNK']._serialized_end=664
-  _globals['_CREATEACCESSREQUEST']._serialized_start=666
-  _globals['_CREATEACCESSREQUEST']._serialized_end=724
-  _globals['_ACCESS']._serialized_start=726
-  _globals['_ACCESS']._serialized_end=838
-  _globals['_SESSIONSSERVICE']._serialized_start=936
-  _globals['_SESSIONSSERVICE']._serialized_end=1073
-  _globals['_SESSIONSAGENTSERVICE']._serialized_start=1076
-  _globals['_SESSIONSAGENTSERVICE']._serialized_end=1279
-  _globals['_SESSIONSINTERNALSERVICE']._serialized_start=1282
-  _globals['_SESSIONSINTERNALSERVICE']._serialized_end=1603
+  _globals['_FRAMES']._serialized_start=666
+  _globals['_FRAMES']._serialized_end=738
+  _globals['_FRAME']._serialized_start=741
+  _globals['_FRAME']._serialized_end=874
+  _globals['_CREATEACCESSREQUEST']._serialized_start=876
+  _globals['_CREATEACCESSREQUEST']._serialized_end=934
+  _globals['_ACCESS']._serialized_start=936
+  _globals['_ACCESS']._serialized_end=1048
+  _globals['_SESSIONSSERVICE']._serialized_start=1146
+  _globals['_SESSIONSSERVICE']._serialized_end=1283
+  _globals['_SESSIONSAGENTSERVICE']._serialized_start=1286
+  _globals['_SESSIONSAGENTSERVICE']._serialized_end=1578
+  _globals['_SESSIONSINTERNALSERVICE']._serialized_start=1581
+  _globals['_SESSIONSINTERNALSERVICE']._serialized_end=1991
 # @@protoc_insertion_point(module_scope)

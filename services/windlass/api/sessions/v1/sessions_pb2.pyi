@@ -196,6 +196,69 @@ class Chunk(google.protobuf.message.Message):
 Global___Chunk: typing_extensions.TypeAlias = Chunk
 
 @typing.final
+class Frames(google.protobuf.message.Message):
+    """Frames of any streams of a call: one message costs as much as 100 KiB of it do. Without
+    frames it says that its sender lives; so does the first of the server, at once.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FRAMES_FIELD_NUMBER: builtins.int
+    DRAIN_FIELD_NUMBER: builtins.int
+    drain: builtins.bool
+    """The replica is about to stop: open further streams in another call."""
+    @property
+    def frames(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Frame]: ...
+    def __init__(
+        self,
+        *,
+        frames: collections.abc.Iterable[Global___Frame] | None = ...,
+        drain: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["drain", b"drain", "frames", b"frames"]) -> None: ...
+
+Global___Frames: typing_extensions.TypeAlias = Frames
+
+@typing.final
+class Frame(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    CHUNK_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    TAKEN_FIELD_NUMBER: builtins.int
+    OVER_FIELD_NUMBER: builtins.int
+    stream: builtins.int
+    """The client opens streams and numbers them, each by more than the one before."""
+    data: builtins.bytes
+    taken: builtins.int
+    """What the reader has taken, of which a writer may be 1 MiB ahead. A frame with a chunk
+    or data counts as its bytes and 64 more.
+    """
+    over: builtins.str
+    """The stream is over: its client cancels it, or its server has served it, which comes
+    behind what the server had to say. Not empty: why, early.
+    """
+    @property
+    def chunk(self) -> Global___Chunk:
+        """Anything that a call of its own would carry, `Chunk`s of nothing but data as `data`."""
+
+    def __init__(
+        self,
+        *,
+        stream: builtins.int = ...,
+        chunk: Global___Chunk | None = ...,
+        data: builtins.bytes = ...,
+        taken: builtins.int = ...,
+        over: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["chunk", b"chunk", "content", b"content", "data", b"data", "over", b"over", "taken", b"taken"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "content", b"content", "data", b"data", "over", b"over", "stream", b"stream", "taken", b"taken"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["content", b"content"]) -> typing.Literal["chunk", "data", "taken", "over"] | None: ...
+
+Global___Frame: typing_extensions.TypeAlias = Frame
+
+@typing.final
 class CreateAccessRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

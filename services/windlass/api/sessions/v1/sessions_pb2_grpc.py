@@ -116,6 +116,11 @@ class SessionsAgentServiceStub(object):
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListenRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Dial.FromString,
                 _registered_method=True)
+        self.Carry = channel.stream_stream(
+                '/windlass.api.sessions.v1.SessionsAgentService/Carry',
+                request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                _registered_method=True)
         self.Attach = channel.stream_stream(
                 '/windlass.api.sessions.v1.SessionsAgentService/Attach',
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
@@ -135,9 +140,17 @@ class SessionsAgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Carry(self, request_iterator, context):
+        """Many proxied connections, each a stream of the call that begins with a chunk that names
+        the connection. Streams have windows and cancellation of their own. The call may reach
+        any replica, whichever replicas its connections are for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Attach(self, request_iterator, context):
-        """One proxied connection: the first chunk names it. HTTP/2 gives it a window and
-        cancellation of its own. It may reach any replica.
+        """One proxied connection, as agents of the release before have them: the first chunk names it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +163,11 @@ def add_SessionsAgentServiceServicer_to_server(servicer, server):
                     servicer.Listen,
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListenRequest.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Dial.SerializeToString,
+            ),
+            'Carry': grpc.stream_stream_rpc_method_handler(
+                    servicer.Carry,
+                    request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                    response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
             ),
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
@@ -185,6 +203,33 @@ class SessionsAgentService(object):
             '/windlass.api.sessions.v1.SessionsAgentService/Listen',
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.ListenRequest.SerializeToString,
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Dial.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Carry(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/windlass.api.sessions.v1.SessionsAgentService/Carry',
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
             options,
             channel_credentials,
             insecure,
@@ -238,6 +283,11 @@ class SessionsInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Carry = channel.stream_stream(
+                '/windlass.api.sessions.v1.SessionsInternalService/Carry',
+                request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                _registered_method=True)
         self.Connect = channel.stream_stream(
                 '/windlass.api.sessions.v1.SessionsInternalService/Connect',
                 request_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
@@ -264,8 +314,15 @@ class SessionsInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Carry(self, request_iterator, context):
+        """Connections as `Connect` opens them, each a stream of the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Connect(self, request_iterator, context):
-        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
         first of the answer says that it is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -286,6 +343,11 @@ def add_SessionsInternalServiceServicer_to_server(servicer, server):
                     servicer.Forward,
                     request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
                     response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
+            ),
+            'Carry': grpc.stream_stream_rpc_method_handler(
+                    servicer.Carry,
+                    request_deserializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
+                    response_serializer=windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
             ),
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
@@ -326,6 +388,33 @@ class SessionsInternalService(object):
             '/windlass.api.sessions.v1.SessionsInternalService/Forward',
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.SerializeToString,
             windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Carry(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/windlass.api.sessions.v1.SessionsInternalService/Carry',
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.SerializeToString,
+            windlass_dot_api_dot_sessions_dot_v1_dot_sessions__pb2.Frames.FromString,
             options,
             channel_credentials,
             insecure,

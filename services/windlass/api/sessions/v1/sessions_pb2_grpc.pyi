@@ -99,6 +99,22 @@ _SessionsAgentServiceListenType = typing_extensions.TypeVar(
     ],
 )
 
+_SessionsAgentServiceCarryType = typing_extensions.TypeVar(
+    '_SessionsAgentServiceCarryType',
+    grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+)
+
 _SessionsAgentServiceAttachType = typing_extensions.TypeVar(
     '_SessionsAgentServiceAttachType',
     grpc.StreamStreamMultiCallable[
@@ -115,7 +131,7 @@ _SessionsAgentServiceAttachType = typing_extensions.TypeVar(
     ],
 )
 
-class SessionsAgentServiceStub(typing.Generic[_SessionsAgentServiceListenType, _SessionsAgentServiceAttachType]):
+class SessionsAgentServiceStub(typing.Generic[_SessionsAgentServiceListenType, _SessionsAgentServiceCarryType, _SessionsAgentServiceAttachType]):
     """What an agent does for the tunnel. It dials, always; nothing dials it."""
 
     @typing.overload
@@ -123,6 +139,10 @@ class SessionsAgentServiceStub(typing.Generic[_SessionsAgentServiceListenType, _
         grpc.UnaryStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.ListenRequest,
             windlass.api.sessions.v1.sessions_pb2.Dial,
+        ],
+        grpc.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
         ],
         grpc.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -137,6 +157,10 @@ class SessionsAgentServiceStub(typing.Generic[_SessionsAgentServiceListenType, _
             windlass.api.sessions.v1.sessions_pb2.Dial,
         ],
         grpc.aio.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+        ],
+        grpc.aio.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
@@ -147,15 +171,23 @@ class SessionsAgentServiceStub(typing.Generic[_SessionsAgentServiceListenType, _
     dial back. A second stream of the same cluster to the same replica fences the first.
     """
 
-    Attach: _SessionsAgentServiceAttachType
-    """One proxied connection: the first chunk names it. HTTP/2 gives it a window and
-    cancellation of its own. It may reach any replica.
+    Carry: _SessionsAgentServiceCarryType
+    """Many proxied connections, each a stream of the call that begins with a chunk that names
+    the connection. Streams have windows and cancellation of their own. The call may reach
+    any replica, whichever replicas its connections are for.
     """
+
+    Attach: _SessionsAgentServiceAttachType
+    """One proxied connection, as agents of the release before have them: the first chunk names it."""
 
 SessionsAgentServiceAsyncStub: typing_extensions.TypeAlias = SessionsAgentServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.ListenRequest,
         windlass.api.sessions.v1.sessions_pb2.Dial,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
     ],
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -177,14 +209,23 @@ class SessionsAgentServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def Carry(
+        self,
+        request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Frames], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames]]:
+        """Many proxied connections, each a stream of the call that begins with a chunk that names
+        the connection. Streams have windows and cancellation of their own. The call may reach
+        any replica, whichever replicas its connections are for.
+        """
+
+    @abc.abstractmethod
     def Attach(
         self,
         request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Chunk], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk]]:
-        """One proxied connection: the first chunk names it. HTTP/2 gives it a window and
-        cancellation of its own. It may reach any replica.
-        """
+        """One proxied connection, as agents of the release before have them: the first chunk names it."""
 
 def add_SessionsAgentServiceServicer_to_server(servicer: SessionsAgentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
@@ -201,6 +242,22 @@ _SessionsInternalServiceForwardType = typing_extensions.TypeVar(
     default=grpc.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
         windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+)
+
+_SessionsInternalServiceCarryType = typing_extensions.TypeVar(
+    '_SessionsInternalServiceCarryType',
+    grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
     ],
 )
 
@@ -236,7 +293,7 @@ _SessionsInternalServiceListTunnelsType = typing_extensions.TypeVar(
     ],
 )
 
-class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType, _SessionsInternalServiceConnectType, _SessionsInternalServiceListTunnelsType]):
+class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForwardType, _SessionsInternalServiceCarryType, _SessionsInternalServiceConnectType, _SessionsInternalServiceListTunnelsType]):
     """Replicas forward connections to the one that holds the cluster's control stream."""
 
     @typing.overload
@@ -244,6 +301,10 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
         grpc.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
+        ],
+        grpc.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
         ],
         grpc.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -262,6 +323,10 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
         grpc.aio.StreamStreamMultiCallable[
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+            windlass.api.sessions.v1.sessions_pb2.Frames,
+        ],
+        grpc.aio.StreamStreamMultiCallable[
             windlass.api.sessions.v1.sessions_pb2.Chunk,
             windlass.api.sessions.v1.sessions_pb2.Chunk,
         ],
@@ -278,8 +343,11 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
     connection once it is open.
     """
 
+    Carry: _SessionsInternalServiceCarryType
+    """Connections as `Connect` opens them, each a stream of the call."""
+
     Connect: _SessionsInternalServiceConnectType
-    """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+    """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
     first of the answer says that it is open.
     """
 
@@ -290,6 +358,10 @@ SessionsInternalServiceAsyncStub: typing_extensions.TypeAlias = SessionsInternal
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
         windlass.api.sessions.v1.sessions_pb2.Chunk,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.sessions.v1.sessions_pb2.Frames,
+        windlass.api.sessions.v1.sessions_pb2.Frames,
     ],
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.sessions.v1.sessions_pb2.Chunk,
@@ -317,12 +389,20 @@ class SessionsInternalServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def Carry(
+        self,
+        request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Frames], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames]]:
+        """Connections as `Connect` opens them, each a stream of the call."""
+
+    @abc.abstractmethod
     def Connect(
         self,
         request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Chunk], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Chunk]]:
-        """A connection to a workload's endpoint. The first chunk names cluster and workload; the
+        """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
         first of the answer says that it is open.
         """
 

@@ -20,7 +20,7 @@ from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPo
 from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.metrics.gateway import HEDGED
-from windlass.tunnel.byte_stream import ConnectStub
+from windlass.tunnel.lanes import Lanes
 
 log = telemetry.logger("gateway.engines")
 POOLS = 256
@@ -45,7 +45,7 @@ class Engines:
 
     def __init__(
         self,
-        tunnels: ConnectStub | None = None,
+        tunnels: Lanes | None = None,
         *,
         weights: Mapping[str, int] = EVEN,
         priorities: Mapping[str, int] = EVEN,

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from windlass.gateway.inference.engines import tunnel
 from windlass.gateway.inference.engines.connection import EngineConnection
-from windlass.tunnel.byte_stream import ConnectStub
+from windlass.tunnel.lanes import Lanes
 
 CONNECT_SECONDS = 2.0
 # Engines close what rests for long; we do it before they do.
@@ -30,7 +30,7 @@ _SLOWER = 1 / 8
 class EngineConnectionPool:
     """The connections to one address."""
 
-    def __init__(self, address: str, tunnels: ConnectStub | None = None):
+    def __init__(self, address: str, tunnels: Lanes | None = None):
         self.address = address
         self._address = urlsplit(address)
         self._tunnels = tunnels

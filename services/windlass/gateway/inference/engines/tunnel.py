@@ -1,15 +1,13 @@
 """Connections to engines through a cluster's tunnel, as asyncio transports."""
 
 import asyncio
-from typing import Any
 from urllib.parse import SplitResult
 
-import grpc
-
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Target
-from windlass.core.errors import AppError, from_rpc
+from windlass.core.errors import AppError
 from windlass.gateway.inference.engines.connection import EngineConnection
-from windlass.tunnel.byte_stream import ByteStream, ConnectStub, over_call
+from windlass.tunnel.byte_stream import ByteStream, over_call
+from windlass.tunnel.lanes import Lanes
 
 # The tunnel itself gives an agent a little less to dial back.
 CONNECT_SECONDS = 12.0
@@ -63,25 +61,26 @@ class TunnelTransport:
             self._connection.connection_lost(failure)
 
 
-async def connect(stub: ConnectStub, address: SplitResult) -> tuple[EngineConnection, bool]:
+async def connect(lanes: Lanes, address: SplitResult) -> tuple[EngineConnection, bool]:
     """A connection to `tunnel://CLUSTER_ID/WORKLOAD_ID`, and whether another replica relays it.
 
     Raises OSError (TimeoutError is one).
     """
-    call: Any = stub.Connect()
     target = Target(workload_id=address.path.lstrip("/"))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            await call.write(Chunk(cluster_id=address.netloc, target=target))
-            answer = await call.read()
-    except grpc.aio.AioRpcError as error:
-        raise ConnectionError(from_rpc(error).message) from error
-    except BaseException:
-        call.cancel()
-        raise
+            call = await lanes.open(Chunk(cluster_id=address.netloc, target=target))
+            stream = over_call(call)
+            try:
+                answer = await call.read()
+            except BaseException:
+                stream.abort()
+                raise
+    except AppError as error:
+        raise ConnectionError(error.message) from error
     if not isinstance(answer, Chunk) or answer.error:
-        call.cancel()
+        stream.abort()
         raise ConnectionError("The tunnel did not open.")
     connection = EngineConnection(asyncio.get_running_loop())
-    TunnelTransport(over_call(call), connection)
+    TunnelTransport(stream, connection)
     return connection, answer.relayed
