@@ -12,7 +12,7 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.engine_arguments import from_message
-from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.download import DownloadError, ModelCache, SharedStore
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -43,15 +43,25 @@ class EngineKeeper:
     """Brings files to the engine, waits until it answers, and keeps its adapters.
 
     `endpoint` is where it listens within the pod; adapters take `adapter_bytes` of the disk at
-    most. `changed` is set when `state` may differ.
+    most. The weights lie on that disk too, or in a `store` that other pods have as well. `changed`
+    is set when `state` may differ.
     """
 
-    def __init__(self, kind: EngineKind, *, endpoint: str, weights: Path, adapter_bytes: int):
+    def __init__(
+        self,
+        kind: EngineKind,
+        *,
+        endpoint: str,
+        weights: Path,
+        adapter_bytes: int,
+        store: SharedStore | None = None,
+    ):
         self._kind = kind
         self._endpoint = endpoint
         self.changed = asyncio.Event()
         # A folder of the pod's own, which the engine's container can read.
         self._models = ModelCache(weights / "models")
+        self._store = store
         shelf = Shelf(private_folder(weights / "adapters"), Bare())
         disk = AdapterDisk(self._models, shelf, adapter_bytes)
         self._adapters = AdapterSet(self._models, shelf, self.changed.set, disk=disk)
@@ -92,10 +102,10 @@ class EngineKeeper:
         """Keeps the engine until cancelled."""
         control = self._kind.control(self._endpoint)
         try:
-            version_id = await self._fetch()
-            with self._models.using(version_id):
-                while True:
-                    await self._serve(control, await self._started(control))
+            async with self._store.open() if self._store else contextlib.nullcontext():
+                with self._models.using(await self._fetch()):
+                    while True:
+                        await self._serve(control, await self._started(control))
         finally:
             await control.close()
 
@@ -110,7 +120,7 @@ class EngineKeeper:
             spec = self._spec
             self._become(clusters_pb2.PHASE_STARTING, "Downloading")
             try:
-                await self._models.fetch(spec.model_version_id, spec.model_files)
+                await (self._store or self._models).fetch(spec.model_version_id, spec.model_files)
             except DownloadError as error:
                 message = one_line(str(error), characters=MESSAGE_LENGTH)
                 log.warning("weights_not_fetched", message=message)
