@@ -13,6 +13,7 @@ GIB = 1024**3
 EngineName = Literal["builtin", "vllm"]
 # The containers of an engine's pod.
 ENGINE, KEEPER = "engine", "keeper"
+ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
 
 
@@ -31,6 +32,23 @@ class EngineImage(_Part):
     python: str = Field("python3", description="Interpreter in the image.")
     flags: EngineFlags = Field(
         (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
+    )
+
+
+class WeightStore(_Part):
+    """A claim in each namespace that its engines' weights are fetched into once."""
+
+    claim: ClaimName | Literal[""] = Field(
+        "", description="PersistentVolumeClaim; empty: each pod fetches to its own disk."
+    )
+    bytes: int = Field(
+        0,
+        ge=0,
+        description="Size of the claim, which the agent makes where it is missing; 0: you make it.",
+    )
+    storage_class: str = Field("", description="Of such a claim; empty: the cluster's default.")
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
+        "ReadWriteMany", description="`ReadWriteOnce`: all of a namespace's engines on one node."
     )
 
 
@@ -56,6 +74,7 @@ class EngineSettings(_Part):
     adapter_bytes: int = Field(
         10 * GIB, ge=1, description="Disk for adapters, beside the weights' own."
     )
+    weights: WeightStore = WeightStore()
     priority_class: PriorityClass = Field(
         "", description="WorkloadPriorityClass of engines; empty: the assignment's."
     )

@@ -9,10 +9,11 @@ from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
 from windlass_agent.executors.kubernetes.render.engine import EnginePlan, render
 from windlass_agent.executors.kubernetes.render.shapes import owned
+from windlass_agent.executors.kubernetes.render.weights import store_claim
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube import Conflict, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.errors import Unrenderable
-from windlass_agent.kube.resources import DEPLOYMENTS, RESOURCECLAIMTEMPLATES
+from windlass_agent.kube.resources import DEPLOYMENTS, PVCS, RESOURCECLAIMTEMPLATES
 
 
 class EngineLauncher:
@@ -40,6 +41,7 @@ class EngineLauncher:
         name = body["metadata"]["name"]
         template = RESOURCECLAIMTEMPLATES.path(place.namespace, name)
         try:
+            await self._make_store(place.namespace)
             # Its pod needs it; it gets its owner once that has a name.
             for item in companions:
                 await self._kube.apply(template, item)
@@ -49,6 +51,17 @@ class EngineLauncher:
         except KubeError as error:
             return unlaunched(error, place.namespace)
         return None
+
+    async def _make_store(self, namespace: str) -> None:
+        """Makes the claim for weights where it is missing; one that is there stays as it is."""
+        claim = store_claim(self._settings.engines.weights, namespace)
+        if claim is None:
+            return
+        path = PVCS.path(namespace, claim["metadata"]["name"])
+        try:
+            await self._kube.get(path)
+        except ResourceNotFound:
+            await self._kube.apply(path, claim)
 
     async def delete(self, workload: pb.Workload, shown: EngineDeployment | None) -> None:
         """Deletes an engine's objects; its pod's open requests go on to their ends."""

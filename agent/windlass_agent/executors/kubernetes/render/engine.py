@@ -21,6 +21,13 @@ from windlass_agent.executors.kubernetes.engine_settings import ENGINE, KEEPER, 
 from windlass_agent.executors.kubernetes.overlay import merge
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.parts import Object
+from windlass_agent.executors.kubernetes.render.weights import (
+    WEIGHTS,
+    model_folder,
+    store_flags,
+    store_mounts,
+    store_volumes,
+)
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.keeper.health import ALIVE, DRAINED, READY, STARTED
 from windlass_agent.kube.errors import Unrenderable
@@ -30,7 +37,6 @@ MIB = 1024**2
 DOOR_PORT, HEALTH_PORT = 8443, 8080
 # Within the pod's own network: no other pod reaches it.
 ENDPOINT = "http://127.0.0.1:8000"
-WEIGHTS = Path("/weights")
 _TMP = Path("/tmp")  # noqa: S108 - a volume of the container's own
 _TMP_BYTES = 4 * 1024 * MIB
 _KEEPER_MEMORY = 256 * MIB
@@ -102,8 +108,10 @@ class EnginePlan:
 
     @property
     def volume_bytes(self) -> int:
-        """Size of the volume that the model and its adapters lie in."""
-        return self.weights_bytes + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
+        """Size of the volume that adapters lie in, and the model where no claim has it."""
+        engines = self.settings.engines
+        own = 0 if engines.weights.claim else self.weights_bytes
+        return own + engines.adapter_bytes + _BLOCKS_BYTES
 
     @property
     def memory_bytes(self) -> int:
@@ -121,7 +129,7 @@ class EnginePlan:
         """The words of the engine's command."""
         spec = self.workload.engine
         return EngineSpec(
-            model_dir=WEIGHTS / "models" / spec.model_version_id,
+            model_dir=model_folder(self.settings.engines.weights, spec.model_version_id),
             served_name=spec.model,
             endpoint=ENDPOINT,
             max_adapters=max(1, spec.max_adapters),
@@ -215,6 +223,7 @@ def _template(plan: EnginePlan) -> Object:
             {"name": "keeper", "emptyDir": {"medium": "Memory", "sizeLimit": str(16 * MIB)}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
             parts.identity_volume(),
+            *store_volumes(engines.weights),
         ],
     }
     selector = plan.workload.placement.node_selector
@@ -251,6 +260,7 @@ def _engine(plan: EnginePlan) -> Object:
             {"name": "weights", "mountPath": str(WEIGHTS), "readOnly": True},
             {"name": "tmp", "mountPath": str(_TMP)},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+            *store_mounts(engines.weights, writes=False),
         ],
     }
 
@@ -273,6 +283,7 @@ def _keeper(plan: EnginePlan) -> Object:
             "--scratch", f"{_TMP}/keeper",
             "--port", str(DOOR_PORT),
             "--health-port", str(HEALTH_PORT),
+            *store_flags(settings.engines.weights),
         ],
         "resources": {"requests": {"cpu": "50m"} | memory, "limits": memory},
         # The engine's container starts once the weights are there.
@@ -283,6 +294,7 @@ def _keeper(plan: EnginePlan) -> Object:
             {"name": "weights", "mountPath": str(WEIGHTS)},
             {"name": "keeper", "mountPath": str(_TMP)},
             {"name": parts.SECRETS_VOLUME, "mountPath": parts.SECRETS, "readOnly": True},
+            *store_mounts(settings.engines.weights, writes=True),
         ],
     }  # fmt: skip
 
