@@ -27,7 +27,7 @@ def held_bytes(folder: Path) -> int:
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(parent, name)).st_size
+                total += (Path(parent) / name).lstat().st_size
             except OSError:
                 continue
     return total

@@ -10,6 +10,7 @@ from windlass.core.objects import ObjectStore
 from windlass.engine_arguments import to_message
 from windlass.inference.domain import DELETED, Engine, Name, View
 from windlass.inference.observed_state import OWNER
+from windlass.inference.prefetches.prefetch import Prefetch
 from windlass.inference.stacks.requests import to_workload
 from windlass.inference.stacks.stack import Stack
 
@@ -45,15 +46,7 @@ class Workloads:
             desired=clusters_pb2.DESIRED_STATE_DELETED,
         )
         # Also of one that ends: its namespace is in use until its requests have ended.
-        if place := view.assignment(engine.cluster_id, engine.project_id):
-            workload.placement.CopyFrom(
-                clusters_pb2.Placement(
-                    namespace=place.namespace,
-                    queue=place.local_queue,
-                    priority_class=place.priority_class,
-                    node_selector=place.node_selector,
-                )
-            )
+        _place(workload, view, engine.project_id)
         if engine.desired == DELETED:
             return workload
         workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
@@ -82,6 +75,34 @@ class Workloads:
         )
         return workload
 
+    async def make_prefetch(self, prefetch: Prefetch, view: View) -> clusters_pb2.Workload:
+        """The workload of a prefetch; raises NotFound for a version that is gone."""
+        workload = clusters_pb2.Workload(
+            id=prefetch.id,
+            kind=clusters_pb2.WORKLOAD_KIND_FILES,
+            owner=OWNER,
+            organization_id=prefetch.organization_id,
+            project_id=prefetch.owner_id,
+            cluster_id=prefetch.cluster_id,
+            generation=prefetch.generation,
+            desired=clusters_pb2.DESIRED_STATE_DELETED,
+        )
+        _place(workload, view, prefetch.owner_id)
+        if not prefetch.is_open:
+            return workload
+        found = await self._resolve(prefetch.project_id, prefetch.model)
+        if found.model.version_id != prefetch.version_id:
+            raise NotFound(f"{prefetch.model} is another version now.", reason="model_not_found")
+        workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
+        workload.prefetch.CopyFrom(
+            clusters_pb2.PrefetchWorkload(
+                model=prefetch.model,
+                model_version_id=prefetch.version_id,
+                files=self._files(found),
+            )
+        )
+        return workload
+
     async def _resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
         return await self._models.ResolveModel(request)
@@ -97,6 +118,18 @@ class Workloads:
                 bytes=file.bytes,
                 sha256=file.sha256,
             )
+
+
+def _place(workload: clusters_pb2.Workload, view: View, project_id: str) -> None:
+    if place := view.assignment(workload.cluster_id, project_id):
+        workload.placement.CopyFrom(
+            clusters_pb2.Placement(
+                namespace=place.namespace,
+                queue=place.local_queue,
+                priority_class=place.priority_class,
+                node_selector=place.node_selector,
+            )
+        )
 
 
 def _complete(

@@ -13,6 +13,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
+from windlass_agent.download import ModelCache
 from windlass_agent.engines.port import EngineKind
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
@@ -90,6 +91,7 @@ class Machine:
         )
         self.driver = EngineDriver(
             data=folder,
+            models=ModelCache(folder / "models"),
             sockets=sockets,
             places=self.allocator.places(ENGINE, slots),
             share=ResourceRequest(gpus=min(1, len(gpus)), cpus=1),

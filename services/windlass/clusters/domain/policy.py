@@ -157,6 +157,7 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
         del capacity.libraries[:]
     if not engines:
         del capacity.engines[:]
+        capacity.keeps_models = False
     return capacity
 
 
