@@ -14,6 +14,7 @@ from tests.support.waiting import until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.download import DownloadError, ModelCache
 from windlass_agent.download import cache as subject
+from windlass_agent.download.room import held_bytes
 from windlass_agent.executors.process.prefetches import PrefetchDriver
 
 KIB = 1024
@@ -139,7 +140,7 @@ async def test_room_is_taken_from_what_nothing_uses(
     monkeypatch.setattr(subject, "disk_bytes", lambda _: 1000 * KIB)
 
     def free(_: Path) -> int:
-        return 200 * KIB - subject.held_bytes(folder)
+        return 200 * KIB - held_bytes(folder)
 
     monkeypatch.setattr(subject, "free_bytes", free)
     async with driving(models) as driver:
@@ -159,6 +160,6 @@ async def test_room_is_taken_from_what_nothing_uses(
         # An engine may have what a prefetch may not.
         await models.fetch("mv-b", files(origin, "mv-b"))
         assert models.versions() == {"mv-a", "mv-b", "mv-c"}
-        with models.using("mv-a"), models.using("mv-b"), models.using("mv-c"):
-            with pytest.raises(DownloadError, match="do not fit"):
-                await models.fetch("mv-d", [*files(origin, "mv-a"), *files(origin, "mv-b")])
+        used = models.using("mv-a"), models.using("mv-b"), models.using("mv-c")
+        with used[0], used[1], used[2], pytest.raises(DownloadError, match="do not fit"):
+            await models.fetch("mv-d", [*files(origin, "mv-a"), *files(origin, "mv-b")])

@@ -20,6 +20,7 @@ from tests.support.waiting import until
 
 from windlass_agent.download import DownloadError, SharedStore
 from windlass_agent.download import shared_store as subject
+from windlass_agent.download.transfer import fetch_files
 
 KIB = 1024
 # A pod's keeper that fetches, until it is killed.
@@ -67,11 +68,10 @@ def same(there: Path, origin: Store, version: str) -> bool:
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that something was downloaded into."""
     seen: list[Path] = []
-    fetch = subject.fetch_files
 
     async def counted(wanted: Any, into: Path, patience: float) -> None:
         seen.append(into)
-        await fetch(wanted, into, patience)
+        await fetch_files(wanted, into, patience)
 
     monkeypatch.setattr(subject, "fetch_files", counted)
     return seen

@@ -143,7 +143,7 @@ class PrefetchStore:
 
     async def lose(self, prefetch: Prefetch, error: str) -> None:
         """Notes that it has failed where no cluster is to be told."""
-        values = {"put_generation": prefetch.generation}
+        values: dict[str, Any] = {"put_generation": prefetch.generation}
         if prefetch.is_open:
             values |= {"state": FAILED, "error": error, "finished_at": CLOCK}
         await self._change(prefetch, values)
