@@ -55,8 +55,7 @@ class SharedStore:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Keeps every version that is fetched in the block until its end; raises OSError."""
-        private_folder(self._folder / _MARKS)
+        """Keeps every version that is fetched in the block until its end."""
         beating = asyncio.create_task(self._beat())
         try:
             yield
@@ -74,6 +73,7 @@ class SharedStore:
         wanted = checked(version_id, files)
         target = self._folder / version_id
         try:
+            private_folder(self._folder / _MARKS)
             # Before it is looked for: whoever removes one looks for marks last.
             mark = self._mark(version_id)
             mark.touch(mode=0o600)

@@ -12,7 +12,7 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.engine_arguments import from_message
-from windlass_agent.download import DownloadError, ModelCache, SharedStore
+from windlass_agent.download import ModelCache, SharedStore
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -26,7 +26,7 @@ from windlass_agent.engines.port import (
 )
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.folders import private_folder
-from windlass_agent.machine.program_output import one_line
+from windlass_agent.keeper.bringing import bring_weights
 
 log = telemetry.logger("keeper")
 LOOK_SECONDS = 0.3
@@ -36,7 +36,6 @@ PROBE_SECONDS = 10.0
 # From the weights to the first answer; vLLM compiles long.
 START_SECONDS = 1800.0
 _CONNECT_SECONDS = 5.0
-MESSAGE_LENGTH = 2000
 
 
 class EngineKeeper:
@@ -110,25 +109,12 @@ class EngineKeeper:
             await control.close()
 
     async def _fetch(self) -> str:
-        """Brings the weights, by the URLs of the last order, however often it takes.
-
-        Returns the id of their version.
-        """
+        """Brings the weights; returns the id of their version."""
         await self._ordered.wait()
-        pauses = Backoff(shortest=1.0, longest=30.0)
-        while True:
-            spec = self._spec
-            self._become(clusters_pb2.PHASE_STARTING, "Downloading")
-            try:
-                await (self._store or self._models).fetch(spec.model_version_id, spec.model_files)
-            except DownloadError as error:
-                message = one_line(str(error), characters=MESSAGE_LENGTH)
-                log.warning("weights_not_fetched", message=message)
-                self._become(clusters_pb2.PHASE_FAILED, "DownloadFailed", message)
-                await pauses.pause()
-                continue
-            self.has_weights.set()
-            return spec.model_version_id
+        folder = self._store or self._models
+        version_id = await bring_weights(folder, lambda: self._spec, self._become)
+        self.has_weights.set()
+        return version_id
 
     async def _started(self, control: EngineControl) -> EngineCapabilities:
         """Returns what the engine can do once it answers, also after its start has failed."""

@@ -114,19 +114,25 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         try:
             if len(first.certificate_request) > _REQUEST_BYTES:
                 raise ValueError("the certificate request is too long")
-            name = engine_name(pod.key.workload)
-            certificate = self._authority.certify(first.certificate_request, name)
+            certificate = self._certified(first.certificate_request, pod.key.workload)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"No certificate: {error}.")
         call = self._keepers.begin(pod.uid, _bounded(first.state))
         hearing = asyncio.create_task(self._hear(call, request_iterator))
         try:
-            yield pb.EngineOrder(certificate=certificate)
+            if certificate:
+                yield pb.EngineOrder(certificate=certificate)
             async for order in self._orders(call, pod.key.workload, hearing):
                 yield order
         finally:
             hearing.cancel()
             self._keepers.end(call)
+
+    def _certified(self, request: bytes, workload_id: str) -> bytes:
+        """The certificate of a pod's door; empty for a pod that asks for none."""
+        if not request:
+            return b""
+        return self._authority.certify(request, engine_name(workload_id))
 
     async def _orders(
         self, call: _Call, workload_id: str, hearing: "asyncio.Task[None]"

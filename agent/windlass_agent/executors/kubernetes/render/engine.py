@@ -6,7 +6,7 @@ native sidecar, which starts first and ends last.
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,6 +24,7 @@ from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.render.weights import (
     WEIGHTS,
     model_folder,
+    order_of,
     store_flags,
     store_mounts,
     store_volumes,
@@ -39,7 +40,7 @@ DOOR_PORT, HEALTH_PORT = 8443, 8080
 ENDPOINT = "http://127.0.0.1:8000"
 _TMP = Path("/tmp")  # noqa: S108 - a volume of the container's own
 _TMP_BYTES = 4 * 1024 * MIB
-_KEEPER_MEMORY = 256 * MIB
+KEEPER_MEMORY = 256 * MIB
 # Beyond the drain: the engine's own end.
 _END_SECONDS = 30
 # Of an engine that does not answer: nothing of it is worth waiting for.
@@ -89,7 +90,7 @@ class EnginePlan:
                 kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
-                labels=_labels(workload),
+                labels=engine_labels(workload),
                 accelerator=parts.accelerator(settings, gpus, place.queue, covered),
                 covered=covered if place.queue else None,
             )
@@ -158,22 +159,27 @@ def render(plan: EnginePlan) -> list[Object]:
         labels.GENERATION: str(plan.workload.generation),
         labels.ENGINE_SPEC: digest(plan.workload),
     }
+    marked = {"labels": plan.labels | plan.queue_labels, "annotations": annotations}
+    body = replica(metadata | marked, plan.labels, _template(plan))
+    return [*parts.claim_template(metadata, plan.accelerator, plan.gpus), body]
+
+
+def replica(metadata: Object, marks: Mapping[str, str], template: Object) -> Object:
+    """A Deployment of one pod, which it finds by its `marks`."""
     selected = (labels.WORKLOAD, labels.CLUSTER, labels.KIND)
-    body = {
+    return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata
-        | {"labels": plan.labels | plan.queue_labels, "annotations": annotations},
+        "metadata": metadata,
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 0,
             # The old pod leaves its quota and its devices first.
             "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": {name: plan.labels[name] for name in selected}},
-            "template": _template(plan),
+            "selector": {"matchLabels": {name: marks[name] for name in selected}},
+            "template": template,
         },
     }
-    return [*parts.claim_template(metadata, plan.accelerator, plan.gpus), body]
 
 
 def digest(workload: pb.Workload) -> str:
@@ -182,7 +188,7 @@ def digest(workload: pb.Workload) -> str:
     Other settings, such as the queue, apply to new pods alone: the planner starts those beside
     the old ones where what is in here changes.
     """
-    spec = workload.engine
+    spec = order_of(workload)
     kept = pb.EngineWorkload(
         engine=spec.engine,
         model=spec.model,
@@ -193,7 +199,8 @@ def digest(workload: pb.Workload) -> str:
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 
 
-def _labels(workload: pb.Workload) -> dict[str, str]:
+def engine_labels(workload: pb.Workload) -> dict[str, str]:
+    """The labels of all that is made for a workload; raises BadName."""
     place = workload.placement
     if place.queue:
         names.dns_subdomain("Queue", place.queue)
@@ -268,7 +275,7 @@ def _engine(plan: EnginePlan) -> Object:
 def _keeper(plan: EnginePlan) -> Object:
     settings = plan.settings
     image = settings.engines.keeper
-    memory = {"memory": str(_KEEPER_MEMORY)}
+    memory = {"memory": str(KEEPER_MEMORY)}
     return _container(plan, KEEPER, image.image, parts.variables(None)) | {
         "restartPolicy": "Always",
         "command": [

@@ -6,6 +6,7 @@ those of others may be among them.
 
 from pathlib import Path
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.engine_settings import WeightStore
 from windlass_agent.executors.kubernetes.render.parts import Object
@@ -13,6 +14,16 @@ from windlass_agent.executors.kubernetes.render.parts import Object
 # A volume of the pod's own, and the claim.
 WEIGHTS, STORE = Path("/weights"), Path("/store")
 _VOLUME = "store"
+
+
+def order_of(workload: pb.Workload) -> pb.EngineWorkload:
+    """The order of a workload's keeper; of a prefetch, the files alone."""
+    if not workload.HasField("prefetch"):
+        return workload.engine
+    spec = workload.prefetch
+    return pb.EngineWorkload(
+        model=spec.model, model_version_id=spec.model_version_id, model_files=spec.files
+    )
 
 
 def model_folder(store: WeightStore, version_id: str) -> Path:
