@@ -31,13 +31,19 @@ def status(phase: Any, *, generation: int = 3, message: str = "") -> pb.Workload
     ],
 )
 def test_the_cluster_says_so(said: pb.WorkloadStatus | None, expected: Any) -> None:
-    assert ended(PREFETCH, said, BEGUN) == expected
+    assert ended(PREFETCH, said, BEGUN, is_permitted=True) == expected
 
 
 def test_a_cluster_that_says_nothing_has_a_day() -> None:
     late = BEGUN + LONGEST_SECONDS + 1
-    assert ended(PREFETCH, None, late - 2) is None
+    assert ended(PREFETCH, None, late - 2, is_permitted=True) is None
     silent = (FAILED, "The cluster did not bring the files within a day.")
-    assert ended(PREFETCH, None, late) == silent
-    slow = ended(PREFETCH, status(pb.PHASE_STARTING, message="Downloading"), late)
+    assert ended(PREFETCH, None, late, is_permitted=True) == silent
+    downloading = status(pb.PHASE_STARTING, message="Downloading")
+    slow = ended(PREFETCH, downloading, late, is_permitted=True)
     assert slow == (FAILED, "The cluster did not bring the files within a day: Downloading")
+
+
+def test_a_cluster_that_may_not_have_the_model_any_more_ends_it() -> None:
+    end = ended(PREFETCH, status(pb.PHASE_STARTING), BEGUN, is_permitted=False)
+    assert end == (FAILED, "The cluster runs engines of the model's project no more.")

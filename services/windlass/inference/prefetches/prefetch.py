@@ -7,7 +7,7 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 
 OPEN, READY, FAILED = "open", "ready", "failed"
 # Unfinished ones of a project.
-MAX_OPEN = 50
+MAX_OPEN = 20
 # A cluster that does not bring the files within this time does not.
 LONGEST_SECONDS = 24 * 3600.0
 MESSAGE_LENGTH = 2000
@@ -44,14 +44,23 @@ class Prefetch:
 
 
 def ended(
-    prefetch: Prefetch, status: clusters_pb2.WorkloadStatus | None, now: float
+    prefetch: Prefetch,
+    status: clusters_pb2.WorkloadStatus | None,
+    now: float,
+    *,
+    is_permitted: bool,
 ) -> tuple[str, str] | None:
-    """The state in which an open prefetch is over, and why it failed; None while it goes on."""
+    """The state in which an open prefetch is over, and why it failed; None while it goes on.
+
+    `is_permitted` says whether the cluster may still have the model.
+    """
     if status is not None and status.generation == prefetch.generation:
         if status.phase == clusters_pb2.PHASE_SUCCEEDED:
             return READY, ""
         if status.phase in (clusters_pb2.PHASE_FAILED, clusters_pb2.PHASE_STOPPED):
             return FAILED, status.message[:MESSAGE_LENGTH] or "The cluster ended it."
+    if not is_permitted:
+        return FAILED, "The cluster runs engines of the model's project no more."
     if now - prefetch.created_at > LONGEST_SECONDS:
         said = f": {status.message[:MESSAGE_LENGTH]}" if status and status.message else "."
         return FAILED, f"The cluster did not bring the files within a day{said}"

@@ -45,7 +45,10 @@ class PrefetchScheduler:
     async def _step(self, prefetch: Prefetch, view: View, now: float) -> None:
         """One step of a prefetch; the next round takes the next."""
         if prefetch.is_open:
-            if end := ended(prefetch, view.statuses.get(prefetch.id), now):
+            away = prefetch.cluster_id not in view.clusters
+            permitted = away or view.permits(prefetch.cluster_id, prefetch.owner_id)
+            status = view.statuses.get(prefetch.id)
+            if end := ended(prefetch, status, now, is_permitted=permitted):
                 await self._prefetches.finish(prefetch, *end)
                 return
             if now - prefetch.urls_at > self._url_seconds:
