@@ -124,7 +124,8 @@ async def test_weights_come_once_and_nobody_else_mounts_them(shared: Shared) -> 
         image = ("set", "image", f"pod/{name}", "engine=other:1", "-n", world.namespace)
         with pytest.raises(KubectlError, match="is changed by Windlass alone"):
             world.cluster.kubectl(*image)
-        debug = ("debug", name, "-n", world.namespace, "--image", world.cluster.image)
+        debug = ("debug", name, "-n", world.namespace, "--image", world.cluster.image,
+                 "--profile=restricted")  # fmt: skip
         with pytest.raises(KubectlError, match="is changed by Windlass alone"):
             world.cluster.kubectl(*debug)
         assert "is not copied" in shared.refused(_copy())
