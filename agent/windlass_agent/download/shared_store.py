@@ -213,7 +213,7 @@ class SharedStore:
         return any(holder != self._holder for holder in self._holders(version_id))
 
     def _holders(self, version_id: str) -> Iterator[str]:
-        """Those who hold a version; marks that nobody renews are removed."""
+        """Yields holders of a version; removes marks that nobody renews."""
         for path in tuple((self._folder / _MARKS).glob(f"{version_id}.*")):
             name, _, holder = path.name.rpartition(".")
             if name != version_id or holder == "lease":

@@ -30,10 +30,12 @@ class _Refused(DownloadError):
     """The same URL can only fail again."""
 
 
-async def fetch_files(files: list[models_pb2.FileUrl], folder: Path, patience: float) -> None:
+async def fetch_files(
+    files: list[models_pb2.FileUrl], folder: Path, patience_seconds: float
+) -> None:
     """Brings files into an empty folder, each compared with its digest; raises DownloadError.
 
-    A store that is away is asked again until no byte has come for `patience` seconds.
+    A store that is away is asked again until no byte has come for `patience_seconds`.
     """
     waiting = list(files)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
@@ -41,7 +43,7 @@ async def fetch_files(files: list[models_pb2.FileUrl], folder: Path, patience: f
 
         async def take() -> None:
             while waiting:
-                await _fetch(session, folder, waiting.pop(), patience)
+                await _fetch(session, folder, waiting.pop(), patience_seconds)
 
         tasks = [asyncio.create_task(take()) for _ in range(min(_PARALLEL, len(files)))]
         try:
@@ -55,7 +57,7 @@ async def fetch_files(files: list[models_pb2.FileUrl], folder: Path, patience: f
 
 
 async def _fetch(
-    session: aiohttp.ClientSession, folder: Path, file: models_pb2.FileUrl, patience: float
+    session: aiohttp.ClientSession, folder: Path, file: models_pb2.FileUrl, patience_seconds: float
 ) -> None:
     path = folder / file.path
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,7 +73,7 @@ async def _fetch(
         except (DownloadError, aiohttp.ClientError, TimeoutError) as error:
             if transfer.size > reached:
                 reached, alive = transfer.size, clock()
-            if clock() - alive > patience:
+            if clock() - alive > patience_seconds:
                 reason = said_of_store(error)
                 raise DownloadError(f"{file.path} could not be downloaded: {reason}") from error
         await backoff.pause()

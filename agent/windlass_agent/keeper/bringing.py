@@ -18,7 +18,7 @@ Become = Callable[["clusters_pb2.Phase.ValueType", str, str], None]
 
 
 class WeightFolder(Protocol):
-    """Where weights are brought to."""
+    """A place that weights are brought to."""
 
     async def fetch(self, version_id: str, files: list[models_pb2.FileUrl]) -> Path:
         """The folder of a version; raises DownloadError."""

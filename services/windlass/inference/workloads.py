@@ -10,7 +10,6 @@ from windlass.core.objects import ObjectStore
 from windlass.engine_arguments import to_message
 from windlass.inference.domain import DELETED, Engine, Name, View
 from windlass.inference.observed_state import OWNER
-from windlass.inference.prefetches.prefetch import Prefetch
 from windlass.inference.stacks.requests import to_workload
 from windlass.inference.stacks.stack import Stack
 
@@ -46,25 +45,25 @@ class Workloads:
             desired=clusters_pb2.DESIRED_STATE_DELETED,
         )
         # Also of one that ends: its namespace is in use until its requests have ended.
-        _place(workload, view, engine.project_id)
+        place(workload, view, engine.project_id)
         if engine.desired == DELETED:
             return workload
         workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
         if engine.is_adopted:
             workload.engine.CopyFrom(_adopted(engine, view, stacks))
             return workload
-        complete = _complete(await self._resolve(engine.project_id, engine.model), engine)
+        complete = _complete(await self.resolve(engine.project_id, engine.model), engine)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(
                 engine=engine.engine,
                 model=engine.model,
                 model_version_id=complete.model.version_id,
-                model_files=self._files(complete),
+                model_files=self.files(complete),
                 adapters=[
                     clusters_pb2.AdapterSpec(
                         id=name.model,
                         version_id=name.version_id,
-                        files=self._files(await self._resolve(name.project_id, name.model)),
+                        files=self.files(await self.resolve(name.project_id, name.model)),
                     )
                     for name in _adapters(engine, view)
                 ],
@@ -75,41 +74,15 @@ class Workloads:
         )
         return workload
 
-    async def make_prefetch(self, prefetch: Prefetch, view: View) -> clusters_pb2.Workload:
-        """The workload of a prefetch; raises NotFound for a version that is gone."""
-        workload = clusters_pb2.Workload(
-            id=prefetch.id,
-            kind=clusters_pb2.WORKLOAD_KIND_FILES,
-            owner=OWNER,
-            organization_id=prefetch.organization_id,
-            project_id=prefetch.owner_id,
-            cluster_id=prefetch.cluster_id,
-            generation=prefetch.generation,
-            desired=clusters_pb2.DESIRED_STATE_DELETED,
-        )
-        _place(workload, view, prefetch.owner_id)
-        if not prefetch.is_open:
-            return workload
-        found = await self._resolve(prefetch.project_id, prefetch.model)
-        if found.model.version_id != prefetch.version_id:
-            raise NotFound(f"{prefetch.model} is another version now.", reason="model_not_found")
-        workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
-        workload.prefetch.CopyFrom(
-            clusters_pb2.PrefetchWorkload(
-                model=prefetch.model,
-                model_version_id=prefetch.version_id,
-                files=self._files(found),
-            )
-        )
-        return workload
-
-    async def _resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
+    async def resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
+        """The version that a name means to a project."""
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
         return await self._models.ResolveModel(request)
 
-    def _files(
+    def files(
         self, resolved: models_pb2.ResolvedModel | models_pb2.ResolvedBase
     ) -> Iterable[models_pb2.FileUrl]:
+        """The files of a version, with URLs that are good for a while."""
         for file in resolved.manifest.files:
             key = resolved.object_prefix + file.path
             yield models_pb2.FileUrl(
@@ -120,14 +93,15 @@ class Workloads:
             )
 
 
-def _place(workload: clusters_pb2.Workload, view: View, project_id: str) -> None:
-    if place := view.assignment(workload.cluster_id, project_id):
+def place(workload: clusters_pb2.Workload, view: View, project_id: str) -> None:
+    """Puts a workload where a project's engines run in its cluster."""
+    if found := view.assignment(workload.cluster_id, project_id):
         workload.placement.CopyFrom(
             clusters_pb2.Placement(
-                namespace=place.namespace,
-                queue=place.local_queue,
-                priority_class=place.priority_class,
-                node_selector=place.node_selector,
+                namespace=found.namespace,
+                queue=found.local_queue,
+                priority_class=found.priority_class,
+                node_selector=found.node_selector,
             )
         )
 

@@ -69,9 +69,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that something was downloaded into."""
     seen: list[Path] = []
 
-    async def counted(wanted: Any, into: Path, patience: float) -> None:
+    async def counted(wanted: Any, into: Path, patience_seconds: float) -> None:
         seen.append(into)
-        await fetch_files(wanted, into, patience)
+        await fetch_files(wanted, into, patience_seconds)
 
     monkeypatch.setattr(subject, "fetch_files", counted)
     return seen

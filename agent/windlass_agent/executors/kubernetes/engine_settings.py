@@ -85,6 +85,12 @@ class EngineSettings(_Part):
         {}, description="Pod template, merged into the pod of every engine."
     )
 
+    def require_store(self) -> WeightStore:
+        """The claim for weights; raises Unrenderable without one."""
+        if not self.weights.claim:
+            raise Unrenderable("NoStore", "This cluster's agent has no claim for weights.")
+        return self.weights
+
     def image_of(self, engine: str) -> EngineImage:
         """The image of a kind of engine; raises Unrenderable without one."""
         for name, image in self.images.items():

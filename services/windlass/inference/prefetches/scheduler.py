@@ -10,6 +10,7 @@ from windlass.inference.domain import NOTHING, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.prefetches.prefetch import FAILED, Prefetch, ended
 from windlass.inference.prefetches.store import PrefetchStore
+from windlass.inference.prefetches.workload import make_workload
 from windlass.inference.workloads import Workloads
 
 log = telemetry.logger("inference")
@@ -43,7 +44,7 @@ class PrefetchScheduler:
         return False
 
     async def _step(self, prefetch: Prefetch, view: View, now: float) -> None:
-        """One step of a prefetch; the next round takes the next."""
+        """Takes one step of a prefetch; the next round takes the next."""
         if prefetch.is_open:
             away = prefetch.cluster_id not in view.clusters
             permitted = away or view.permits(prefetch.cluster_id, prefetch.owner_id)
@@ -59,7 +60,7 @@ class PrefetchScheduler:
 
     async def _tell(self, prefetch: Prefetch, view: View) -> None:
         try:
-            workload = await self._workloads.make_prefetch(prefetch, view)
+            workload = await make_workload(prefetch, view, self._workloads)
             await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload))
         except NotFound as error:
             await self._prefetches.finish(prefetch, FAILED, error.message)

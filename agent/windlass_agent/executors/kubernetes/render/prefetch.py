@@ -6,7 +6,7 @@ for engines' pods holds for it: none but the agent reaches it, and no member ent
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels, names
-from windlass_agent.executors.kubernetes.engine_settings import KEEPER
+from windlass_agent.executors.kubernetes.engine_settings import KEEPER, WeightStore
 from windlass_agent.executors.kubernetes.overlay import merge
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine import (
@@ -30,8 +30,7 @@ _TMP_BYTES = 16 * 1024**2
 
 def render_prefetch(workload: pb.Workload, settings: ClusterSettings) -> Object:
     """The Deployment of a prefetch, for server-side apply; raises Unrenderable."""
-    if not settings.engines.weights.claim:
-        raise Unrenderable("NoStore", "This cluster's agent has no claim for weights.")
+    store = settings.engines.require_store()
     if not workload.placement.namespace:
         raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
     try:
@@ -47,14 +46,15 @@ def render_prefetch(workload: pb.Workload, settings: ClusterSettings) -> Object:
         labels.GENERATION: str(workload.generation),
         labels.ENGINE_SPEC: digest(workload),
     }
-    return replica(metadata | {"annotations": annotations}, marks, _template(settings, marks))
+    return replica(
+        metadata | {"annotations": annotations}, marks, _template(settings, store, marks)
+    )
 
 
-def _template(settings: ClusterSettings, marks: dict[str, str]) -> Object:
+def _template(settings: ClusterSettings, store: WeightStore, marks: dict[str, str]) -> Object:
     authority = parts.require_authority(settings)
-    store = settings.engines.weights
     spec = parts.pod_spec(settings, None, "") | {
-        "containers": [_container(settings)],
+        "containers": [_container(settings, store)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": str(_TMP_BYTES)}},
             parts.identity_volume(),
@@ -68,8 +68,8 @@ def _template(settings: ClusterSettings, marks: dict[str, str]) -> Object:
     return merge(made, _of_the_keeper(settings.engines.overlay))
 
 
-def _container(settings: ClusterSettings) -> Object:
-    image, store = settings.engines.keeper, settings.engines.weights
+def _container(settings: ClusterSettings, store: WeightStore) -> Object:
+    image = settings.engines.keeper
     memory = {"memory": str(KEEPER_MEMORY)}
     made: Object = {
         "name": KEEPER,

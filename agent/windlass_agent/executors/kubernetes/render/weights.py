@@ -1,4 +1,4 @@
-"""Where the weights of engines in pods lie: in the pod, or in a claim that its namespace shares.
+"""The place of engines' weights: their pod, or a claim that its namespace shares.
 
 Only the keeper writes to the claim: an engine sees it read-only. Adapters stay in the pod, since
 those of others may be among them.
