@@ -24,7 +24,7 @@ prefetches = sa.Table(
     "inference_prefetches",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("organization_id", sa.Text, nullable=False, index=True),
     sa.Column("project_id", sa.Text, nullable=False),
     sa.Column("owner_id", sa.Text, nullable=False),
     sa.Column("model", sa.Text, nullable=False),
@@ -39,7 +39,6 @@ prefetches = sa.Table(
     sa.Column("urls_at", sa.Double, nullable=False),
     sa.Column("finished_at", sa.Double, nullable=False),
     sa.UniqueConstraint("project_id", "version_id", "cluster_id"),
-    sa.Index("ix_inference_prefetches_organization_id", "organization_id"),
 )
 _IS_OPEN = prefetches.c.state == OPEN
 _UNSETTLED = sa.or_(_IS_OPEN, prefetches.c.put_generation < prefetches.c.generation)

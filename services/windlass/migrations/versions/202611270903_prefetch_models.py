@@ -37,7 +37,7 @@ def upgrade() -> None:
             "project_id",
             "version_id",
             "cluster_id",
-            name=op.f("uq_inference_prefetches_project_id"),
+            name=op.f("uq_inference_prefetches_project_id_version_id_cluster_id"),
         ),
     )
     op.create_index(
