@@ -17,6 +17,7 @@ from windlass_agent.download.room import (
     held_bytes,
     needed_bytes,
     no_room,
+    used_at,
 )
 from windlass_agent.download.transfer import (
     PATIENCE_SECONDS,
@@ -95,15 +96,19 @@ class ModelCache:
         return self._users[name] > 0 or self._locks[name].locked()
 
     async def _make_room(self, needed: int, spared: float) -> None:
-        """Removes versions that nothing uses until there is room; raises DownloadError."""
+        """Removes versions that nothing uses until there is room; raises DownloadError.
+
+        Where that would not be enough, it removes none.
+        """
         kept = int(disk_bytes(self._folder) * spared)
-        found = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in found:
-            if free_bytes(self._folder) - kept >= needed:
-                return
-            await self._remove(path)
-        if (free := free_bytes(self._folder) - kept) < needed:
-            raise no_room(needed, free, await asyncio.to_thread(held_bytes, self._folder))
+        found = [path for path in self._folder.iterdir() if not self._is_held(path)]
+        idle = await asyncio.to_thread(lambda: sum(map(held_bytes, found)))
+        if (free := free_bytes(self._folder) - kept + idle) < needed:
+            held = await asyncio.to_thread(held_bytes, self._folder)
+            raise no_room(needed, free, held - idle)
+        for path in sorted(found, key=used_at):
+            if free_bytes(self._folder) - kept < needed:
+                await self._remove(path)
 
     async def _download(self, target: Path, files: list[models_pb2.FileUrl], spared: float) -> None:
         draft = target.with_name(f"{target.name}.part")

@@ -33,6 +33,14 @@ def held_bytes(folder: Path) -> int:
     return total
 
 
+def used_at(folder: Path) -> float:
+    """The time at which a version was used last; 0 for one that somebody has just removed."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def needed_bytes(files: Iterable[models_pb2.FileUrl]) -> int:
     """Bytes of the files of a version."""
     return sum(file.bytes for file in files)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
-from windlass_agent.download.room import free_bytes, held_bytes, needed_bytes, no_room
+from windlass_agent.download.room import free_bytes, held_bytes, needed_bytes, no_room, used_at
 from windlass_agent.download.transfer import (
     PATIENCE_SECONDS,
     checked,
@@ -167,12 +167,19 @@ class SharedStore:
             clock.unlink(missing_ok=True)
 
     def _make_room(self, needed: int) -> None:
-        """Removes what nobody holds, the oldest first; raises DownloadError without room."""
+        """Removes what nobody holds, the oldest first; raises DownloadError without room.
+
+        Where that would not be enough, it removes none.
+        """
         self._sweep()
-        for path in self._versions():
-            if self._room() >= needed:
-                return
-            self._remove(path)
+        found = [path for path in self._versions() if not self._is_held(path.name)]
+        idle = sum(map(held_bytes, found))
+        if (room := self._room() + idle) < needed:
+            raise no_room(needed, room, held_bytes(self._folder) - idle)
+        for path in found:
+            if self._room() < needed:
+                self._remove(path)
+        # Somebody may have come to hold one.
         if (room := self._room()) < needed:
             raise no_room(needed, room, held_bytes(self._folder))
 
@@ -183,7 +190,7 @@ class SharedStore:
     def _versions(self) -> list[Path]:
         """Versions that are there, the one first that was used longest ago."""
         found = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
-        return sorted(found, key=lambda path: path.stat().st_mtime)
+        return sorted(found, key=used_at)
 
     def _remove(self, target: Path) -> None:
         """Removes a version unless somebody holds it."""

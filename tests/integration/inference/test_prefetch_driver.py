@@ -153,9 +153,14 @@ async def test_room_is_taken_from_what_nothing_uses(
         said = "The model's 64 KiB do not fit: 22 KiB are free, and models in use take 128 KiB."
         assert failed.message == said
         assert models.versions() == {"mv-a", "mv-b"}
+        large = wanted(origin, "mv-c", generation=2)
+        large.prefetch.files[0].bytes = 400 * KIB
+        await driver.apply(large)
+        await reaches(driver, "mv-c", pb.PHASE_FAILED, generation=2)
+        assert models.versions() == {"mv-a", "mv-b"}, "nothing goes for what does not fit at all"
         os.utime(folder / "mv-b", (0, 0))
-        await driver.apply(wanted(origin, "mv-c", generation=2))
-        await reaches(driver, "mv-c", pb.PHASE_SUCCEEDED, generation=2)
+        await driver.apply(wanted(origin, "mv-c", generation=3))
+        await reaches(driver, "mv-c", pb.PHASE_SUCCEEDED, generation=3)
         assert models.versions() == {"mv-a", "mv-c"}, "the one that was used longest ago"
         # An engine may have what a prefetch may not.
         await models.fetch("mv-b", files(origin, "mv-b"))

@@ -193,6 +193,11 @@ async def test_only_what_nobody_holds_gives_way_the_oldest_first(
             message = "The model's 64 KiB do not fit: 11.9 KiB are free, and models in use take 128"
             assert str(refused.value).startswith(message)
             assert left(folder) == {"mv-a", "mv-b"}
+        too_much = [*files(origin, "mv-c"), *files(origin, "mv-b")]
+        too_much[-1].path = "more"
+        with pytest.raises(DownloadError, match=r"76 KiB are free, and models in use take 64"):
+            await third.fetch("mv-d", too_much)
+        assert left(folder) == {"mv-a", "mv-b"}, "nothing goes for what does not fit at all"
         await third.fetch("mv-c", files(origin, "mv-c"))
         assert left(folder) == {"mv-a", "mv-c"}
         # Of a pod that is no more.
