@@ -178,7 +178,7 @@ def make_app(
         settings.data_dir / "spool" / "audit",
     )
     gate = ControlPlaneGate(tokens, authenticate_agent)
-    boundary = Boundary(gate, audit, stream_codecs=STREAM_CODECS | FRAMES_CODECS)
+    boundary = Boundary(gate, audit, stream_codecs={**STREAM_CODECS, **FRAMES_CODECS})
     local = LocalServices(boundary)
     clients = Clients(
         own_address=f"unix:{socket}",

@@ -92,6 +92,16 @@ class Shelf:
         )
         assert len(made) == number
 
+    def insert_prefetches(self, number: int) -> None:
+        """So many prefetches that have failed with the longest words; no cluster says them here."""
+        made = self._front.rows(
+            "INSERT INTO inference_prefetches SELECT 'pre-' || n, %s, %s, '', repeat('m', 250),"
+            f" 'mv-' || n, 'c', 1, 'failed', {_text(2000)}, 2, 2, n, n, n"
+            f" FROM generate_series(1, {number}) AS n RETURNING 1",
+            *(self.caller.organization_id, self.caller.project_id),
+        )
+        assert len(made) == number
+
     def pages(self, name: str, request: Any, field: str, key: Key) -> Iterator[Message]:
         """Every page of a list."""
         method = next(method for method in every_method() if short(method) == name)
@@ -197,6 +207,7 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     assert described.status_code == 200, described.text
     shelf.copy("inference_stacks", 200, "true", name="name || n",
                ca=f"repeat('c', {STACK_CA_BYTES})")  # fmt: skip
+    shelf.insert_prefetches(200)
     shelf.copy("clusters_clusters", 150, here["/v1/clusters"], id="id || n", name="name || n",
                capacity=f"'\\x{_capacity().hex()}'::bytea", shared="true")  # fmt: skip
 
@@ -251,6 +262,7 @@ LISTS: dict[str, tuple[Any, str, Key]] = {
         "assignments",
         lambda one: f"{one.cluster_id}/{one.project_id}",
     ),
+    "InferenceService/ListPrefetches": (inference.ListPrefetchesRequest(), "prefetches", ID),
     "InferenceService/ListStacks": (inference.ListStacksRequest(), "stacks", attrgetter("name")),
     "RbacService/ListAuditEvents": (rbac.ListAuditEventsRequest(), "events", ID),
 }

@@ -11,7 +11,15 @@ from google.protobuf.message import Message
 from tests.support.clients.wire import Wire, fields_of, methods_for, short
 from tests.support.factories.job_documents import document
 from tests.support.factories.tenants import Caller, Tenants
-from tests.support.processes.front_door import GOOD, MODEL, import_model, jsonl, promise, upload
+from tests.support.processes.front_door import (
+    GOOD,
+    MODEL,
+    Front,
+    import_model,
+    jsonl,
+    promise,
+    upload,
+)
 from tests.support.waiting import wait_until
 
 from windlass.api.auth.v1 import auth_pb2
@@ -106,6 +114,7 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "InferenceService/PutServing": lambda n: [
         inference.PutServingRequest(model=n.model, min_replicas=1)
     ],
+    "InferenceService/PutPrefetch": lambda n: [inference.PutPrefetchRequest(model=n.model)],
     "InferenceService/GetServing": lambda n: [inference.GetServingRequest(model=n.model)],
     "InferenceService/DeleteServing": lambda n: [inference.DeleteServingRequest(model=n.model)],
     "JobsService/CreateJob": lambda n: [
@@ -168,6 +177,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "JobsService/ListRuntimes": lambda n: jobs.ListRuntimesRequest(),
     "InferenceService/ListEngines": lambda n: inference.ListEnginesRequest(),
     "InferenceService/ListServings": lambda n: inference.ListServingsRequest(),
+    "InferenceService/ListPrefetches": lambda n: inference.ListPrefetchesRequest(),
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/ListRoles": lambda n: rbac.ListRolesRequest(),
     "RbacService/Check": lambda n: rbac.CheckRequest(permission="files.read", resource=n.file),
@@ -187,6 +197,7 @@ SEEN = {
     "ModelsService/ListFetches": "fetch",
     "ModelsService/ListModels": "model",
     "InferenceService/ListServings": "model",
+    "InferenceService/ListPrefetches": "model",
     "JobsService/ListJobs": "job",
     "WebhooksService/ListWebhooks": "webhook",
     "ClustersService/ListAssignments": "project",
@@ -233,7 +244,7 @@ NAMES = {short(name): name for name in FULL}
 
 
 @pytest.fixture(scope="module")
-def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
+def mine(tenants: Tenants, wire: Wire, front: Front) -> Iterator[Names]:
     """Yields what Acme's main project has."""
     owner, member = tenants.project_owner, tenants.member
     with tenants.admin.http() as http:
@@ -269,6 +280,12 @@ def mine(tenants: Tenants, wire: Wire) -> Iterator[Names]:
         wire.credentials(member),
     )[0]
     _use(wire, member)
+    # As if a cluster had brought it.
+    front.rows(
+        "INSERT INTO inference_prefetches VALUES"
+        " ('pre-acme', %s, %s, %s, %s, 'mv-1', %s, 1, 'ready', '', 2, 2, 1, 1, 2) RETURNING 1",
+        *(member.organization_id, member.project_id, member.project_id, PRIVATE, cluster),
+    )
     yield Names(
         organization=member.organization_id,
         project=member.project_id,

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from windlass.api.keeper.v1 import keeper_pb2 as pb
 from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.download import SharedStore
 from windlass_agent.engines.pods import NAMES, engine_in_pod
 from windlass_agent.keeper.door import Door
 from windlass_agent.keeper.engine_keeper import EngineKeeper
@@ -47,7 +48,7 @@ async def _attend(options: argparse.Namespace) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(link.run(bytes, keeper, hear)),
-                group.create_task(keeper.fetch()),
+                group.create_task(keeper.attend()),
                 group.create_task(leader.follow()),
             ]
             await stopped.wait()
@@ -105,6 +106,7 @@ def _keeper(options: argparse.Namespace) -> EngineKeeper:
         endpoint=options.endpoint,
         weights=options.weights,
         adapter_bytes=options.adapter_bytes,
+        store=SharedStore(options.store, most=options.store_bytes) if options.store else None,
     )
 
 
@@ -141,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--endpoint", required=True, help="where the engine listens in the pod")
     parser.add_argument("--weights", required=True, type=Path, help="folder that both see")
     parser.add_argument("--adapter-bytes", required=True, type=int, help="of that folder at most")
+    parser.add_argument("--store", type=Path, help="volume that pods share, for the weights")
+    parser.add_argument("--store-bytes", type=int, default=0, help="of that volume at most")
     parser.add_argument("--scratch", required=True, type=Path, help="folder that none else sees")
     parser.add_argument(
         "--leader",

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.engine_arguments import from_message
-from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.download import ModelCache, SharedStore
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -26,7 +26,7 @@ from windlass_agent.engines.port import (
 )
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.folders import private_folder
-from windlass_agent.machine.program_output import one_line
+from windlass_agent.keeper.bringing import bring_weights
 
 log = telemetry.logger("keeper")
 LOOK_SECONDS = 0.3
@@ -36,22 +36,31 @@ PROBE_SECONDS = 10.0
 # From the weights to the first answer; vLLM compiles long.
 START_SECONDS = 1800.0
 _CONNECT_SECONDS = 5.0
-MESSAGE_LENGTH = 2000
 
 
 class EngineKeeper:
     """Brings files to the engine, waits until it answers, and keeps its adapters.
 
     `endpoint` is where it listens within the pod; adapters take `adapter_bytes` of the disk at
-    most. `changed` is set when `state` may differ.
+    most. The weights lie on that disk too, or in a `store` that other pods have as well. `changed`
+    is set when `state` may differ.
     """
 
-    def __init__(self, kind: EngineKind, *, endpoint: str, weights: Path, adapter_bytes: int):
+    def __init__(
+        self,
+        kind: EngineKind,
+        *,
+        endpoint: str,
+        weights: Path,
+        adapter_bytes: int,
+        store: SharedStore | None = None,
+    ):
         self._kind = kind
         self._endpoint = endpoint
         self.changed = asyncio.Event()
         # A folder of the pod's own, which the engine's container can read.
         self._models = ModelCache(weights / "models")
+        self._store = store
         shelf = Shelf(private_folder(weights / "adapters"), Bare())
         disk = AdapterDisk(self._models, shelf, adapter_bytes)
         self._adapters = AdapterSet(self._models, shelf, self.changed.set, disk=disk)
@@ -98,8 +107,7 @@ class EngineKeeper:
         """Keeps the engine until cancelled."""
         control = self._kind.control(self._endpoint)
         try:
-            version_id = await self.fetch()
-            with self._models.using(version_id):
+            async with self._holding():
                 while not self._broken.is_set():
                     await self._serve(control, await self._started(control))
                 # Nothing comes after: the pods of its group end together.
@@ -107,26 +115,25 @@ class EngineKeeper:
         finally:
             await control.close()
 
-    async def fetch(self) -> str:
-        """Brings the weights, by the URLs of the last order, however often it takes.
+    async def attend(self) -> None:
+        """Holds the weights of a pod where nothing answers, until cancelled."""
+        async with self._holding():
+            await asyncio.Event().wait()
 
-        Returns the id of their version.
-        """
+    @contextlib.asynccontextmanager
+    async def _holding(self) -> AsyncIterator[None]:
+        """Keeps the weights, once they are there, for the length of the block."""
+        async with self._store.open() if self._store else contextlib.nullcontext():
+            with self._models.using(await self._fetch()):
+                yield
+
+    async def _fetch(self) -> str:
+        """Brings the weights; returns the id of their version."""
         await self._ordered.wait()
-        pauses = Backoff(shortest=1.0, longest=30.0)
-        while True:
-            spec = self._spec
-            self._become(clusters_pb2.PHASE_STARTING, "Downloading")
-            try:
-                await self._models.fetch(spec.model_version_id, spec.model_files)
-            except DownloadError as error:
-                message = one_line(str(error), characters=MESSAGE_LENGTH)
-                log.warning("weights_not_fetched", message=message)
-                self._become(clusters_pb2.PHASE_FAILED, "DownloadFailed", message)
-                await pauses.pause()
-                continue
-            self.has_weights.set()
-            return spec.model_version_id
+        folder = self._store or self._models
+        version_id = await bring_weights(folder, lambda: self._spec, self._become)
+        self.has_weights.set()
+        return version_id
 
     async def _started(self, control: EngineControl) -> EngineCapabilities:
         """Returns what the engine can do once it answers, also after its start has failed."""

@@ -9,6 +9,7 @@ from windlass.client.resources.files import Files
 from windlass.client.resources.jobs import Jobs
 from windlass.client.resources.model_fetches import Fetches
 from windlass.client.resources.models import Models
+from windlass.client.resources.prefetches import Prefetches
 from windlass.client.resources.scores import Input, read_scores
 from windlass.client.resources.training import TrainingMethods
 from windlass.client.transport.session import Session
@@ -46,6 +47,7 @@ class Windlass(Session, TrainingMethods):
         self.jobs = Jobs(self)
         self.models = Models(self)
         self.fetches = Fetches(self)
+        self.prefetches = Prefetches(self)
 
     @cached_property
     def openai(self) -> "OpenAI":

@@ -57,7 +57,7 @@ WORDS = {
     Quota.RUNNING_JOBS: "running jobs",
     Quota.UPLOADS: "unfinished uploads",
     Quota.STORED_BYTES: "stored bytes",
-    Quota.FETCHED_BYTES: "bytes fetched from hubs in 24 hours",
+    Quota.FETCHED_BYTES: "bytes fetched in 24 hours",
     Quota.EVENT_STREAMS: "event streams at once",
     Quota.PROJECTS: "projects",
 }

@@ -255,6 +255,10 @@ class Rows:
         return wanted | served
 
 
+# Of a view without an engine.
+NOTHING = Rows(now=0.0, engines=(), wants=())
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """State of the other services: names by version, statuses by workload, clusters."""

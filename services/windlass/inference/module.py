@@ -15,6 +15,9 @@ from windlass.inference.domain import InferencePolicy
 from windlass.inference.loads import LoadStore
 from windlass.inference.names import Names
 from windlass.inference.observed_state import ObservedState
+from windlass.inference.prefetches.requests import PrefetchRequests
+from windlass.inference.prefetches.scheduler import PrefetchScheduler
+from windlass.inference.prefetches.store import PrefetchStore
 from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
 from windlass.inference.scheduler import InferenceScheduler
@@ -35,10 +38,12 @@ async def build(app: App) -> None:
     models = app.clients.stub(models_pb2_grpc.ModelsInternalServiceStub)
     clusters = app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
     planning, publishing = app.wake.listen("inference"), app.wake.listen("inference")
+    prefetching = app.wake.listen("inference")
 
     def changed() -> None:
         planning.set()
         publishing.set()
+        prefetching.set()
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
@@ -65,8 +70,10 @@ async def build(app: App) -> None:
     requests = ServingRequests(store, servings, observed, models, app.wake, policy)
     envelope = app.keyring.envelope(STACK_KEYS)
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
+    prefetches = PrefetchStore(app.database, Quotas(app.settings.quotas))
+    wished = PrefetchRequests(prefetches, observed, models, app.wake)
     app.serve(
-        InferenceServicer(store, observed, models, requests, stacks),
+        InferenceServicer(store, observed, models, requests, stacks, wished),
         rpc.add_InferenceServiceServicer_to_server,
     )
     internal = InferenceInternalServicer(
@@ -98,5 +105,18 @@ async def build(app: App) -> None:
             scheduler.once,
             poll_seconds=POLL_SECONDS,
             resting=store.is_empty,
+        ),
+    )
+    fetching = PrefetchScheduler(
+        prefetches, observed, clusters, workloads, url_seconds=policy.url_seconds
+    )
+    app.background(
+        "inference.prefetches",
+        lambda: run_loop(
+            "inference.prefetches",
+            prefetching,
+            fetching.once,
+            poll_seconds=POLL_SECONDS,
+            resting=prefetches.is_settled,
         ),
     )

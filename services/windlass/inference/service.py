@@ -16,6 +16,7 @@ from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import Engine, View
 from windlass.inference.loads import LoadStore
 from windlass.inference.observed_state import ObservedState
+from windlass.inference.prefetches.requests import PrefetchRequests
 from windlass.inference.routing import Routes, start_of
 from windlass.inference.servings.requests import ServingRequests
 from windlass.inference.servings.store import ServingStore
@@ -33,12 +34,26 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         models: ModelsInternalServiceAsyncStub,
         servings: ServingRequests,
         stacks: StackRequests,
+        prefetches: PrefetchRequests,
     ):
         self._store = store
         self._observed = observed
         self._models = models
         self._servings = servings
         self._stacks = stacks
+        self._prefetches = prefetches
+
+    async def PutPrefetch(
+        self, request: pb.PutPrefetchRequest, context: Any
+    ) -> pb.PutPrefetchResponse:
+        """Has clusters bring a model's files."""
+        return await self._prefetches.put(request)
+
+    async def ListPrefetches(
+        self, request: pb.ListPrefetchesRequest, context: Any
+    ) -> pb.ListPrefetchesResponse:
+        """Lists prefetches of the project."""
+        return await self._prefetches.list(request)
 
     async def PutStack(self, request: pb.PutStackRequest, context: Any) -> pb.Stack:
         """Describes a serving stack."""

@@ -45,33 +45,25 @@ class Workloads:
             desired=clusters_pb2.DESIRED_STATE_DELETED,
         )
         # Also of one that ends: its namespace is in use until its requests have ended.
-        if place := view.assignment(engine.cluster_id, engine.project_id):
-            workload.placement.CopyFrom(
-                clusters_pb2.Placement(
-                    namespace=place.namespace,
-                    queue=place.local_queue,
-                    priority_class=place.priority_class,
-                    node_selector=place.node_selector,
-                )
-            )
+        place(workload, view, engine.project_id)
         if engine.desired == DELETED:
             return workload
         workload.desired = clusters_pb2.DESIRED_STATE_RUNNING
         if engine.is_adopted:
             workload.engine.CopyFrom(_adopted(engine, view, stacks))
             return workload
-        complete = _complete(await self._resolve(engine.project_id, engine.model), engine)
+        complete = _complete(await self.resolve(engine.project_id, engine.model), engine)
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(
                 engine=engine.engine,
                 model=engine.model,
                 model_version_id=complete.model.version_id,
-                model_files=self._files(complete),
+                model_files=self.files(complete),
                 adapters=[
                     clusters_pb2.AdapterSpec(
                         id=name.model,
                         version_id=name.version_id,
-                        files=self._files(await self._resolve(name.project_id, name.model)),
+                        files=self.files(await self.resolve(name.project_id, name.model)),
                     )
                     for name in _adapters(engine, view)
                 ],
@@ -83,13 +75,15 @@ class Workloads:
         )
         return workload
 
-    async def _resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
+    async def resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
+        """The version that a name means to a project."""
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
         return await self._models.ResolveModel(request)
 
-    def _files(
+    def files(
         self, resolved: models_pb2.ResolvedModel | models_pb2.ResolvedBase
     ) -> Iterable[models_pb2.FileUrl]:
+        """The files of a version, with URLs that are good for a while."""
         for file in resolved.manifest.files:
             key = resolved.object_prefix + file.path
             yield models_pb2.FileUrl(
@@ -98,6 +92,19 @@ class Workloads:
                 bytes=file.bytes,
                 sha256=file.sha256,
             )
+
+
+def place(workload: clusters_pb2.Workload, view: View, project_id: str) -> None:
+    """Puts a workload where a project's engines run in its cluster."""
+    if found := view.assignment(workload.cluster_id, project_id):
+        workload.placement.CopyFrom(
+            clusters_pb2.Placement(
+                namespace=found.namespace,
+                queue=found.local_queue,
+                priority_class=found.priority_class,
+                node_selector=found.node_selector,
+            )
+        )
 
 
 def _complete(

@@ -14,6 +14,7 @@ STORES = (
     "windlass.jobs.transport.stream_quota",
     "windlass.clusters.storage.clusters",
     "windlass.inference.store",
+    "windlass.inference.prefetches.store",
     "windlass.usage.store",
     "windlass.usage.allowances",
     "windlass.sessions.tunnel.store",

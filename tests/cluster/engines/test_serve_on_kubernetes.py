@@ -46,9 +46,12 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
 
 
 def test_the_settings_that_the_page_prints_are_valid() -> None:
-    (printed,) = pages.blocks(PAGE, "yaml")
-    made = EngineSettings.model_validate(yaml.safe_load(printed)["engines"])
-    assert set(made.images) == {"vllm"}
+    images, weights = (
+        EngineSettings.model_validate(yaml.safe_load(printed)["engines"])
+        for printed in pages.blocks(PAGE, "yaml")
+    )
+    assert set(images.images) == {"vllm"}
+    assert weights.weights.claim
 
 
 def test_the_page_is_true(journey: Journey, tmp_path: Path) -> None:

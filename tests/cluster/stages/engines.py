@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 from tests.cluster.cluster import TestCluster
 from tests.cluster.stages.driven import MIB, Driven, driven
-from tests.support.agents.engine_machine import Store, model_store, workload
+from tests.support.agents.engine_machine import model_store, workload
+from tests.support.agents.file_store import Store
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

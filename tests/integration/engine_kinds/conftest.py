@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.agents.engine_machine import Machine, Store, machine, model_store, workload
+from tests.support.agents.engine_machine import Machine, machine, model_store, workload
+from tests.support.agents.file_store import Store
 from tests.support.environments.llama_server import llama_server
 from tests.support.environments.postgres import reachable_folder
 from tests.support.environments.vllm_env import turn, vllm_python

@@ -10,15 +10,8 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from tests.support.agents.engine_machine import (
-    START_SECONDS,
-    Store,
-    files,
-    machine,
-    model_store,
-    say,
-    workload,
-)
+from tests.support.agents.engine_machine import START_SECONDS, machine, model_store, say, workload
+from tests.support.agents.file_store import Store, files
 from tests.support.environments.postgres import reachable_folder
 from tests.support.waiting import stays, until
 

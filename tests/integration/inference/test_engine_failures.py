@@ -11,6 +11,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
+from windlass_agent.download import ModelCache
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
@@ -62,6 +63,7 @@ async def test_an_engine_that_cannot_start_says_why_in_a_sentence(says: str, exp
         (folder / "s").mkdir(mode=0o700)
         driver = EngineDriver(
             data=folder,
+            models=ModelCache(folder / "models"),
             sockets=folder / "s",
             places=Allocator(Machine(devices=(), cpus=2, memory_bytes=2**33)).places(ENGINE, 4),
             share=ResourceRequest(),

@@ -62,6 +62,9 @@ def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
     environment["CLUSTER"] = cluster["name"]
     shown = pages.run(pages.script(PAGE, until="Serve it on demand again"), environment, tmp_path)
     assert {"READY", "my-base"} <= set(shown.split())
+    with server.http() as http:
+        (brought,) = http.get("/v1/prefetches").raise_for_status().json()["data"]
+    assert (brought["state"], brought["cluster_id"]) == ("ready", cluster["id"])
     wait_until(lambda: state(server)["ready_replicas"] == 2, seconds=START_SECONDS)
     assert (state(server)["clusters"], state(server)["idle_seconds"]) == ({cluster["id"]: 1}, 600)
     first, second = engines(server)

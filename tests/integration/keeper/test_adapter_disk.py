@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.agents.engine_machine import Store, files, model_store
+from tests.support.agents.engine_machine import model_store
+from tests.support.agents.file_store import Store, files
 from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

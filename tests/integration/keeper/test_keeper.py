@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.support.agents.engine_machine import files, model_store, workload
+from tests.support.agents.engine_machine import model_store, workload
+from tests.support.agents.file_store import files
 from tests.support.agents.kept_pod import DRAINED, NAMED, READY, KeptPod, kept_pod
 from tests.support.factories.toy_model import make_adapter
 from tests.support.waiting import soon, until

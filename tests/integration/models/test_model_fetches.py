@@ -348,7 +348,7 @@ async def test_a_fetch_ends_where_the_quota_of_fetched_bytes_ends(
     async with running_platform(database_url, tmp_path / "data", settings=settings) as platform:
         fetch = await over(platform, await begin(platform, "small"))
         assert (fetch.state, fetch.error_code) == (pb.FETCH_STATE_FAILED, "quota_exceeded")
-        assert "bytes fetched from hubs in 24 hours" in fetch.error_message
+        assert "bytes fetched in 24 hours" in fetch.error_message
         await until(lambda: cleared(platform))
         again = begin(platform, "small", id="again")
         reason, message = await refused(again)

@@ -84,7 +84,7 @@ async def test_connections_share_a_call_and_end_by_themselves(site: Site) -> Non
         return site.start()
 
     lanes = Lanes(start)
-    connections = [await tunnel.connect(lanes, site.address()) for _ in range(3)]
+    connections = [(await tunnel.connect(lanes, site.address()))[0] for _ in range(3)]
     for _ in range(2):
         for connection in connections:
             await connection.exchange(b"POST / HTTP/1.1\r\n\r\n")
@@ -100,7 +100,7 @@ async def test_connections_share_a_call_and_end_by_themselves(site: Site) -> Non
 
 async def test_a_refusal_is_told_and_harms_no_other(site: Site) -> None:
     lanes = Lanes(site.start)
-    connection = await tunnel.connect(lanes, site.address())
+    connection, _ = await tunnel.connect(lanes, site.address())
     with pytest.raises(ConnectionError, match="No workload 'nobody' runs here"):
         await tunnel.connect(lanes, site.address("nobody"))
     await connection.exchange(b"POST / HTTP/1.1\r\n\r\n")

@@ -36,7 +36,8 @@ from windlass.sessions.listener.certificates import own_certificate
 from windlass.sessions.tunnel import pending_dials
 from windlass.sessions.tunnel.replicas import LEASE_SECONDS, RENEW_SECONDS
 from windlass.sessions.tunnel.tables import replicas
-from windlass.tunnel.byte_stream import ByteStream, ConnectStub
+from windlass.tunnel.byte_stream import ByteStream
+from windlass.tunnel.lanes import CarryStub, Lanes
 from windlass_agent.control_plane.connection import open_channel
 from windlass_agent.tunnel import tunnel as tunnel_module
 
@@ -124,6 +125,15 @@ async def test_connections_find_their_way(site: Site, path: tuple[int, int, int]
     await until(lambda: not site.api.followers)
 
 
+def _carried(stub: CarryStub, metadata: Any) -> tuple[Any, Callable[[], Awaitable[object]]]:
+    call = stub.Carry(metadata=metadata)
+
+    async def close() -> None:
+        call.cancel()
+
+    return call, close
+
+
 async def test_a_gateway_is_told_at_which_replica_a_tunnel_ends(site: Site, tmp_path: Path) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -134,12 +144,12 @@ async def test_a_gateway_is_told_at_which_replica_a_tunnel_ends(site: Site, tmp_
         for replica, relayed in ((site.one, False), (site.two, True)):
             async with grpc.aio.insecure_channel(replica.address) as channel:
                 token = (("windlass-service", replica.gateway.sign_service()),)
-                tunnels = ConnectStub(channel)
-                tunnels.Connect = partial(tunnels.Connect, metadata=token)
+                lanes = Lanes(partial(_carried, CarryStub(channel), token))
                 address = urlsplit(f"tunnel://{agent.cluster_id}/engine-1")
-                connection, is_relayed = await connect(tunnels, address)
+                connection, is_relayed = await connect(lanes, address)
                 assert is_relayed == relayed
                 connection.close()
+                await lanes.close()
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)

@@ -1,22 +1,19 @@
 """A machine whose agent keeps engines, without a control plane."""
 
-import hashlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import psutil
+from tests.support.agents.file_store import Store, file_store, files
 from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.api.models.v1 import models_pb2
 from windlass.confinement import confinement
+from windlass_agent.download import ModelCache
 from windlass_agent.engines.port import EngineKind
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.process.allocator import ENGINE, Allocator
@@ -29,9 +26,6 @@ from windlass_agent.machine import Machine as Hardware
 START_SECONDS = 600.0
 _PROGRAMS = ("engines.builtin", "engines.llamacpp", "vllm.entrypoints")
 
-# A folder of models, and its URL.
-Store = tuple[Path, str]
-
 
 @contextmanager
 def model_store(root: Path, *, hidden: int = 64, host: str = "127.0.0.1") -> Iterator[Store]:
@@ -39,31 +33,8 @@ def model_store(root: Path, *, hidden: int = 64, host: str = "127.0.0.1") -> Ite
     base = make_model(root / "mv-toy", hidden=hidden)
     make_adapter(base, root / "mv-a", seed=1)
     make_adapter(base, root / "mv-b", seed=2)
-    server = ThreadingHTTPServer((host, 0), partial(_Quiet, directory=str(root)))
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield root, f"http://{host}:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        return
-
-
-def files(store: Store, version: str) -> list[models_pb2.FileUrl]:
-    root, url = store
-    return [
-        models_pb2.FileUrl(
-            path=path.name,
-            url=f"{url}/{version}/{path.name}",
-            bytes=path.stat().st_size,
-            sha256=hashlib.sha256(path.read_bytes()).digest(),
-        )
-        for path in sorted((root / version).iterdir())
-    ]
+    with file_store(root, host=host) as made:
+        yield made
 
 
 def workload(
@@ -122,6 +93,7 @@ class Machine:
         )
         self.driver = EngineDriver(
             data=folder,
+            models=ModelCache(folder / "models"),
             sockets=sockets,
             places=self.allocator.places(ENGINE, slots),
             share=ResourceRequest(gpus=min(1, len(gpus)), cpus=1),

@@ -16,7 +16,8 @@ from typing import Any
 
 import grpc
 import httpx
-from tests.support.agents.engine_machine import Store, files, workload
+from tests.support.agents.engine_machine import workload
+from tests.support.agents.file_store import Store, files
 from tests.support.processes.engine import free_port
 from tests.support.waiting import until
 

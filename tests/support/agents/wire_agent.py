@@ -17,7 +17,15 @@ from windlass.core.ids import new_id
 class WireAgent:
     """One session of an agent whose cluster offers the named engines."""
 
-    def __init__(self, app: App, cluster_id: str, credential: str, engines: tuple[str, ...]):
+    def __init__(
+        self,
+        app: App,
+        cluster_id: str,
+        credential: str,
+        engines: tuple[str, ...],
+        *,
+        keeps_models: bool = False,
+    ):
         self.cluster_id = cluster_id
         self.workloads: dict[str, pb.Workload] = {}
         channel = grpc.aio.insecure_channel(app.clients.address("clusters"))
@@ -26,16 +34,23 @@ class WireAgent:
         self._metadata = (("authorization", f"Bearer {credential}"),)
         self._session = new_id("session-")
         self._engines = engines
+        self._keeps_models = keeps_models
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def join(
-        cls, app: App, name: str = "east", *, engines: tuple[str, ...] = ("builtin",)
+        cls,
+        app: App,
+        name: str = "east",
+        *,
+        engines: tuple[str, ...] = ("builtin",),
+        keeps_models: bool = False,
     ) -> "WireAgent":
         """Enrols; the agent is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
         enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
-        agent = cls(app, enrolled.cluster_id, enrolled.credential, engines)
+        known = enrolled.cluster_id, enrolled.credential
+        agent = cls(app, *known, engines, keeps_models=keeps_models)
         watching = asyncio.Event()
         agent._tasks.append(asyncio.create_task(agent._watch(watching)))
         await asyncio.wait_for(watching.wait(), 10)
@@ -54,7 +69,9 @@ class WireAgent:
                 watching.set()
 
     async def _heartbeat(self) -> None:
-        capacity = pb.Capacity(slots=1, engine_slots=4, engines=self._engines)
+        capacity = pb.Capacity(
+            slots=1, engine_slots=4, engines=self._engines, keeps_models=self._keeps_models
+        )
         request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
         await self._stub.Heartbeat(request, metadata=self._metadata)
 

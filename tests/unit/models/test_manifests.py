@@ -16,7 +16,7 @@ from windlass.models.manifest import (
     check_document,
     check_import,
 )
-from windlass_agent import download
+from windlass_agent.download.transfer import safe_path
 
 DIGEST = bytes(32)
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")
@@ -52,7 +52,7 @@ def test_a_path_that_is_taken_stays_in_its_folder(path: str) -> None:
     assert path.isascii()
     assert not set(path) & set("\\\0\n:~ ")
     # The agent takes what the control plane takes.
-    assert download.safe_path(path) == path
+    assert safe_path(path) == path
 
 
 @given(st.lists(st.sampled_from(["a", "A", "b", "a/b", "A/c", "b/c/d"]), min_size=1, max_size=4))

@@ -13,6 +13,7 @@ GIB = 1024**3
 EngineName = Literal["builtin", "vllm"]
 # The containers of an engine's pod.
 ENGINE, KEEPER = "engine", "keeper"
+ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
 
 
@@ -48,6 +49,23 @@ class PrometheusSettings(_Part):
     )
 
 
+class WeightStore(_Part):
+    """A claim in each namespace that its engines' weights are fetched into once."""
+
+    claim: ClaimName | Literal[""] = Field(
+        "", description="PersistentVolumeClaim; empty: each pod fetches to its own disk."
+    )
+    bytes: int = Field(
+        0,
+        ge=0,
+        description="Size of the claim, which the agent makes where it is missing; 0: you make it.",
+    )
+    storage_class: str = Field("", description="Of such a claim; empty: the cluster's default.")
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
+        "ReadWriteMany", description="`ReadWriteOnce`: all of a namespace's engines on one node."
+    )
+
+
 class EngineSettings(_Part):
     """The engines of a cluster; none without an image."""
 
@@ -70,6 +88,7 @@ class EngineSettings(_Part):
     adapter_bytes: int = Field(
         10 * GIB, ge=1, description="Disk for adapters, beside the weights' own."
     )
+    weights: WeightStore = WeightStore()
     priority_class: PriorityClass = Field(
         "", description="WorkloadPriorityClass of engines; empty: the assignment's."
     )
@@ -82,6 +101,12 @@ class EngineSettings(_Part):
     overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
         {}, description="Pod template, merged into the pod of every engine."
     )
+
+    def require_store(self) -> WeightStore:
+        """The claim for weights; raises Unrenderable without one."""
+        if not self.weights.claim:
+            raise Unrenderable("NoStore", "This cluster's agent has no claim for weights.")
+        return self.weights
 
     def image_of(self, engine: str) -> EngineImage:
         """The image of a kind of engine; raises Unrenderable without one."""

@@ -14,6 +14,9 @@ from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver, kind_of
 
+# In pods of the same make, with the same keeper.
+_BY_ENGINES = {"prefetch": "engine"}
+
 log = telemetry.logger("executor")
 
 
@@ -53,7 +56,7 @@ class KubernetesExecutor:
     async def apply(self, workload: pb.Workload) -> None:
         """Passes a workload to its driver; refuses kinds without a driver."""
         self._refused.pop(workload.id, None)
-        kind = kind_of(workload) or None
+        kind = _BY_ENGINES.get(kind := kind_of(workload), kind) or None
         if driver := self._driver(workload, kind):
             await driver.apply(workload)
             return

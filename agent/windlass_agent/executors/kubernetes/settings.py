@@ -159,6 +159,14 @@ class ClusterSettings(_Section):
     overlay: Overlay = Field({}, description="Pod template, merged into the pod of every job.")
     engines: EngineSettings = EngineSettings()
 
+    @model_validator(mode="after")
+    def _jobs_stay_out(self) -> Self:
+        volumes = (self.overlay.get("spec") or {}).get("volumes") or ()
+        claims = [(one.get("persistentVolumeClaim") or {}).get("claimName") for one in volumes]
+        if self.engines.weights.claim and self.engines.weights.claim in claims:
+            raise ValueError("overlay: jobs may not have the claim of engines.weights")
+        return self
+
     @classmethod
     def load(cls, path: Path, *, overlay: Path | None = None) -> Self:
         """Reads the settings from YAML files; raises pydantic's ValidationError."""

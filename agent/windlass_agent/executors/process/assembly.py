@@ -6,6 +6,7 @@ from pathlib import Path
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
+from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import NONE_BESIDE, EnginePrograms
 from windlass_agent.engines.registry import engines as installed_engines
 from windlass_agent.executors.adopted import AdoptedDriver
@@ -19,6 +20,7 @@ from windlass_agent.executors.process.jobs.driver import ProcessJobDriver
 from windlass_agent.executors.process.jobs.records import Records
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
 from windlass_agent.executors.process.jobs.spares import Spares
+from windlass_agent.executors.process.prefetches import PrefetchDriver
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
 from windlass_agent.machine.backends import installed_libraries, runnable_backends
@@ -85,8 +87,10 @@ def process_executor(
         drain_seconds=drain_seconds,
         changed=changed,
     )
+    models = ModelCache(data / "models")
     engine_driver = EngineDriver(
         data=data,
+        models=models,
         sockets=sockets,
         places=engines,
         share=_bounded(engine_share, machine),
@@ -99,6 +103,7 @@ def process_executor(
     drivers: dict[str, WorkloadDriver] = {
         "job": ProcessJobDriver(context, stop_on_close=stop_on_close),
         "engine": engine_driver,
+        "prefetch": PrefetchDriver(models, changed),
         "stack": AdoptedDriver(
             sockets=sockets, drain_seconds=engine_drain_seconds, changed=changed
         ),

@@ -128,4 +128,5 @@ class ProcessExecutor:
             engines=self._kinds,
             backends=self._backends,
             libraries=self._libraries,
+            keeps_models="prefetch" in self._drivers,
         )

@@ -32,3 +32,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "agent.user" -}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "agent.name" .) -}}
 {{- end }}
+
+{{- /* The claim that weights of engines lie in; empty for none. */ -}}
+{{- define "agent.weights" -}}
+{{- dig "engines" "weights" "claim" "" .Values.cluster -}}
+{{- end }}

@@ -10,7 +10,7 @@ from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import Item, field, moment, size
 from windlass.cli.framework.listing import All, Limit, show_list
-from windlass.cli.models import fetching, fit, importing, serving
+from windlass.cli.models import fetching, fit, importing, prefetching, serving
 from windlass.client.transport.urls import at
 
 app = group("Base models, fine-tuned models and checkpoints.")
@@ -94,6 +94,8 @@ command(app, "import")(importing.import_model)
 command(app, "fetch")(fetching.fetch)
 command(app, "fetches")(fetching.fetches)
 command(app, "cancel-fetch")(fetching.cancel_fetch)
+command(app, "prefetch")(prefetching.prefetch)
+command(app, "prefetches")(prefetching.prefetches)
 command(app, "fit")(fit.fit)
 command(app, "activate")(serving.activate)
 command(app, "deactivate")(serving.deactivate)

@@ -124,6 +124,7 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
         pb.WORKLOAD_KIND_RUN_TO_COMPLETION,
         pb.WORKLOAD_KIND_LONG_RUNNING,
         pb.WORKLOAD_KIND_STATUS_MIRROR,
+        pb.WORKLOAD_KIND_FILES,
     ):
         raise InvalidArgument("The workload needs a kind.", param="workload.kind")
     if workload.desired == pb.DESIRED_STATE_UNSPECIFIED:

@@ -267,7 +267,11 @@ class QuotasSection(Section):
     )
     uploads: int = Field(100, ge=0, description="Uploads of files and models in progress.")
     stored_bytes: int = Field(2**40, ge=0, description="Bytes of stored files and models.")
-    fetched_bytes: int = Field(2**40, ge=0, description="Bytes fetched from hubs in 24 hours.")
+    fetched_bytes: int = Field(
+        2**40,
+        ge=0,
+        description="Bytes fetched from hubs in 24 hours; as many more may be prefetched.",
+    )
     event_streams: int = Field(100, ge=0, description="Open event streams of jobs.")
     projects: int = Field(1000, ge=0, description="Projects of an organization.")
 

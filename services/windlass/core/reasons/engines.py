@@ -1,6 +1,6 @@
 """Reasons of inference: the gateway's, and the built-in engine's; other engines have their own."""
 
-from windlass.core.errors import FailedPrecondition, NotFound, Unavailable
+from windlass.core.errors import FailedPrecondition, NotFound, ResourceExhausted, Unavailable
 from windlass.core.reasons.reason import reason
 
 REASONS = {
@@ -19,6 +19,13 @@ REASONS = {
     "serving_not_found": reason(
         "The model is served on demand; `windlass models activate` has engines of it run.",
         NotFound,
+    ),
+    "models_not_kept": reason(
+        "A cluster cannot be given the model's files; the message says why.", FailedPrecondition
+    ),
+    "too_many_prefetches": reason(
+        "The project has as many unfinished prefetches as it may; wait until some have ended.",
+        ResourceExhausted,
     ),
     "stack_not_found": reason(
         "There is no such serving stack; `windlass stacks list` has those that there are.", NotFound

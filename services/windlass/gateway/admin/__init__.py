@@ -10,6 +10,7 @@ from windlass.gateway.admin.assignments import assignments_router
 from windlass.gateway.admin.cluster_access import cluster_access_router
 from windlass.gateway.admin.clusters import clusters_router
 from windlass.gateway.admin.members import members_router
+from windlass.gateway.admin.prefetches import prefetches_router
 from windlass.gateway.admin.quota import quota_router
 from windlass.gateway.admin.quotas import quotas_router
 from windlass.gateway.admin.runtimes import runtimes_router
@@ -32,5 +33,6 @@ ROUTERS = (
     accounting_router,
     runtimes_router,
     servings_router,
+    prefetches_router,
     stacks_router,
 )

@@ -53,6 +53,7 @@ COMPONENTS: dict[str, Schema] = {
     "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
     "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
     "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
+    "Prefetch": message(inference_pb2.Prefetch.DESCRIPTOR, "prefetch"),
     "Stack": message(inference_pb2.Stack.DESCRIPTOR, "stack", id=TEXT),
 }
 
@@ -162,6 +163,8 @@ RESPONSES: dict[str, Schema] = {
     "put_serving": ref("Serving"),
     "retrieve_serving": ref("Serving"),
     "delete_serving": deleted("serving"),
+    "list_prefetches": page("Prefetch"),
+    "put_prefetch": page("Prefetch"),
     "list_stacks": page("Stack"),
     "put_stack": ref("Stack"),
     "delete_stack": deleted("stack"),

@@ -1,7 +1,7 @@
 """Scale servings by how long requests wait, and by the GPUs that their engines use.
 
 Revision ID: 202611270904
-Revises: 202611270902
+Revises: 202611270903
 Create Date: 2026-11-27 09:04:00.000000
 """
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "202611270904"
-down_revision = "202611270902"
+down_revision = "202611270903"
 branch_labels = None
 depends_on = None
 

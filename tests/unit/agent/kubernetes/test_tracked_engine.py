@@ -79,6 +79,22 @@ def see(
     engine.see(snapshot, state, clock=at, patience=PATIENCE, gpu=gpu)
 
 
+def test_a_prefetch_has_succeeded_once_its_keeper_says_that_the_files_are_there() -> None:
+    made = workload()
+    made.prefetch.CopyFrom(pb.PrefetchWorkload(model="m", model_version_id="mv-1"))
+    tracked = told(made)
+    assert tracked.due(0) is Due.APPLY
+    without_quota = {"admission": None, "deployment": deployment(made, queue="")}
+    see(tracked, shown(made, POD, **without_quota), LOADS)
+    assert tracked.status().phase == pb.PHASE_STARTING
+    see(tracked, shown(made, POD, **without_quota), SERVES)
+    status = tracked.status()
+    assert (status.phase, status.endpoint, tracked.serves) == (pb.PHASE_SUCCEEDED, "", False)
+    assert tracked.due(0) is Due.NOTHING
+    tracked.want(pb.Workload(id="eng-1", generation=2, desired=DELETED))
+    assert tracked.due(0) is Due.DELETE
+
+
 def test_it_is_made_once_and_serves_by_the_keepers_word() -> None:
     engine = told(workload())
     assert engine.due(0) is Due.APPLY

@@ -27,6 +27,7 @@ from windlass_agent.executors.kubernetes.engines.prometheus import PodKey
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.informers import Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+from windlass_agent.executors.kubernetes.render.weights import order_of
 from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.kube import KubeError
 from windlass_agent.kueue import Workload
@@ -127,7 +128,8 @@ class EnginePodDriver:
     def ordered(self, workload_id: str) -> pb.EngineWorkload | None:
         """The order for the keeper of an engine; None before this agent was told of it."""
         engine = self._engines.get(workload_id)
-        return engine.workload.engine if engine and engine.told and engine.is_wanted else None
+        is_wanted = engine is not None and engine.told and engine.is_wanted
+        return order_of(engine.workload) if engine is not None and is_wanted else None
 
     def broken(self, workload_id: str) -> bool:
         """Returns True if a pod of an engine on several nodes has ended."""

@@ -119,23 +119,27 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         try:
             if len(first.certificate_request) > _REQUEST_BYTES:
                 raise ValueError("the certificate request is too long")
-            name = engine_name(pod.key.workload)
             # Of an engine on several nodes, the first pod alone has a door.
-            is_door = pod.rank == 0
-            certificate = (
-                self._authority.certify(first.certificate_request, name) if is_door else b""
-            )
+            request = first.certificate_request if pod.rank == 0 else b""
+            certificate = self._certified(request, pod.key.workload)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"No certificate: {error}.")
         call = self._keepers.begin(pod.uid, _bounded(first.state))
         hearing = asyncio.create_task(self._hear(call, request_iterator))
         try:
-            yield pb.EngineOrder(certificate=certificate)
+            if certificate:
+                yield pb.EngineOrder(certificate=certificate)
             async for order in self._orders(call, pod.key.workload, hearing):
                 yield order
         finally:
             hearing.cancel()
             self._keepers.end(call)
+
+    def _certified(self, request: bytes, workload_id: str) -> bytes:
+        """The certificate of a pod's door; empty for a pod that asks for none."""
+        if not request:
+            return b""
+        return self._authority.certify(request, engine_name(workload_id))
 
     async def _orders(
         self, call: _Call, workload_id: str, hearing: "asyncio.Task[None]"

@@ -1,5 +1,7 @@
 """Cluster calls of an engine: create and remove."""
 
+from collections.abc import Collection
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
 from windlass_agent.executors.kubernetes.engines.observed import EngineRoot
@@ -9,13 +11,17 @@ from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan
+from windlass_agent.executors.kubernetes.render.parts import Object
+from windlass_agent.executors.kubernetes.render.prefetch import render_prefetch
 from windlass_agent.executors.kubernetes.render.shapes import owned
+from windlass_agent.executors.kubernetes.render.weights import store_claim
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube import Conflict, Kube, KubeError, ResourceNotFound
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.kube.resources import (
     DEPLOYMENTS,
     LEADERWORKERSETS,
+    PVCS,
     RESOURCECLAIMTEMPLATES,
     Resource,
 )
@@ -32,20 +38,23 @@ class EngineLauncher:
     async def apply(self, workload: pb.Workload) -> Diagnosis | None:
         """Creates an engine's objects; returns what prevents it, None once all exist."""
         place = workload.placement
-        covered = self._capacity.covered(place.namespace, place.queue) if place.queue else None
+        # Files need no quota.
+        queue = place.queue if workload.HasField("engine") else ""
+        covered = self._capacity.covered(place.namespace, queue) if queue else None
         try:
-            *companions, body = render(EnginePlan.of(workload, self._settings, covered))
+            *companions, body = self._rendered(workload, covered)
         except Unrenderable as error:
             return failure(error.reason, error.message)
         except ValueError as error:
             # Of a server that is newer than this agent.
             return failure("InvalidWorkload", f"The agent does not know its settings: {error}")
-        if place.queue and covered is None:
-            where = f"LocalQueue {place.queue} in namespace {place.namespace}"
+        if queue and covered is None:
+            where = f"LocalQueue {queue} in namespace {place.namespace}"
             return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")
         name = body["metadata"]["name"]
         template = RESOURCECLAIMTEMPLATES.path(place.namespace, name)
         try:
+            await self._make_store(place.namespace)
             # Its pod needs it; it gets its owner once that has a name.
             for item in companions:
                 await self._kube.apply(template, item)
@@ -55,6 +64,22 @@ class EngineLauncher:
         except KubeError as error:
             return unlaunched(error, place.namespace)
         return None
+
+    def _rendered(self, workload: pb.Workload, covered: Collection[str] | None) -> list[Object]:
+        if workload.HasField("prefetch"):
+            return [render_prefetch(workload, self._settings)]
+        return render(EnginePlan.of(workload, self._settings, covered))
+
+    async def _make_store(self, namespace: str) -> None:
+        """Makes the claim for weights where it is missing; one that is there stays as it is."""
+        claim = store_claim(self._settings.engines.weights, namespace)
+        if claim is None:
+            return
+        path = PVCS.path(namespace, claim["metadata"]["name"])
+        try:
+            await self._kube.get(path)
+        except ResourceNotFound:
+            await self._kube.apply(path, claim)
 
     async def delete(self, workload: pb.Workload, shown: EngineRoot | None) -> None:
         """Deletes an engine's objects; its open requests go on to their ends."""

@@ -79,7 +79,8 @@ class TrackedEngine:
     @property
     def serves(self) -> bool:
         """True if requests can be sent to it."""
-        return self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
+        runs = self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
+        return runs and not self.workload.HasField("prefetch")
 
     @property
     def load(self) -> EngineLoad | None:
@@ -95,7 +96,7 @@ class TrackedEngine:
         if self.failure is not None and workload.generation > self.workload.generation:
             self.failure, self._trouble = None, ("", "", 0.0)
             self.diagnosis = LAUNCHING
-        if workload.HasField("engine"):
+        if workload.WhichOneof("spec"):
             self.workload = workload
         else:
             self.workload.desired = workload.desired
@@ -166,6 +167,9 @@ class TrackedEngine:
         status.phase, status.reason, status.message = found.phase, found.reason, found.message
         if self.snapshot.root is not None:
             status.queue = self.snapshot.root.queue
+        if found.phase == pb.PHASE_RUNNING and self.workload.HasField("prefetch"):
+            # Its keeper has brought the files, and waits to be removed.
+            status.phase = pb.PHASE_SUCCEEDED
         if found.phase == pb.PHASE_PENDING:
             status.queue_position = self.snapshot.position
         pod = self.snapshot.pod

@@ -25,6 +25,7 @@ class ClusterCapacity:
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
         self._engine_slots = settings.engines.slots if settings.engines.images else 0
+        self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
 
@@ -86,6 +87,7 @@ class ClusterCapacity:
             engines=self._engines,
             engine_slots=self._engine_slots,
             used_engine_slots=engines,
+            keeps_models=self._keeps_models,
         )
 
 

@@ -4,6 +4,8 @@ On one node it is a Deployment of one pod, on several a LeaderWorkerSet of one g
 (https://lws.sigs.k8s.io).
 """
 
+from collections.abc import Mapping
+
 from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
@@ -19,38 +21,43 @@ def render(plan: EnginePlan) -> list[Object]:
         labels.GENERATION: str(plan.workload.generation),
         labels.ENGINE_SPEC: digest(plan.workload),
     }
-    kind = DEPLOYMENTS if plan.nodes == 1 else LEADERWORKERSETS
-    body = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata
-        | {"labels": plan.labels | plan.queue_labels, "annotations": annotations},
-        "spec": _deployment(plan) if plan.nodes == 1 else _group(plan),
-    }
+    marked = metadata | {"labels": plan.labels | plan.queue_labels, "annotations": annotations}
+    body = replica(marked, plan.labels, template(plan)) if plan.nodes == 1 else _group(plan, marked)
     return [*parts.claim_template(metadata, plan.accelerator, plan.gpus), body]
 
 
-def _deployment(plan: EnginePlan) -> Object:
+def replica(metadata: Object, marks: Mapping[str, str], template: Object) -> Object:
+    """A Deployment of one pod, which it finds by its `marks`."""
     selected = (labels.WORKLOAD, labels.CLUSTER, labels.KIND)
     return {
-        "replicas": 1,
-        "revisionHistoryLimit": 0,
-        # The old pod leaves its quota and its devices first.
-        "strategy": {"type": "Recreate"},
-        "selector": {"matchLabels": {name: plan.labels[name] for name in selected}},
-        "template": template(plan),
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": DEPLOYMENTS.kind,
+        "metadata": metadata,
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            # The old pod leaves its quota and its devices first.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": {name: marks[name] for name in selected}},
+            "template": template,
+        },
     }
 
 
-def _group(plan: EnginePlan) -> Object:
+def _group(plan: EnginePlan, metadata: Object) -> Object:
     return {
-        "replicas": 1,
-        "startupPolicy": "LeaderCreated",
-        "leaderWorkerTemplate": {
-            "size": plan.nodes,
-            # What is left of a group answers nothing.
-            "restartPolicy": "RecreateGroupOnPodRestart",
-            "leaderTemplate": template(plan),
-            "workerTemplate": template(plan, is_member=True),
+        "apiVersion": LEADERWORKERSETS.api_version,
+        "kind": LEADERWORKERSETS.kind,
+        "metadata": metadata,
+        "spec": {
+            "replicas": 1,
+            "startupPolicy": "LeaderCreated",
+            "leaderWorkerTemplate": {
+                "size": plan.nodes,
+                # What is left of a group answers nothing.
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": template(plan),
+                "workerTemplate": template(plan, is_member=True),
+            },
         },
     }

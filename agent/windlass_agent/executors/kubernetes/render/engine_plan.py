@@ -12,8 +12,9 @@ from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
 from windlass_agent.engines.pods import engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
-from windlass_agent.executors.kubernetes.engine_settings import EngineImage
+from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
 from windlass_agent.executors.kubernetes.render import parts
+from windlass_agent.executors.kubernetes.render.weights import model_folder, order_of
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.memory import MEMORY_FOR_WEIGHTS
@@ -21,7 +22,6 @@ from windlass_agent.memory import MEMORY_FOR_WEIGHTS
 MIB = 1024**2
 # Within the pod's own network: no other pod reaches it.
 ENDPOINT = "http://127.0.0.1:8000"
-WEIGHTS = Path("/weights")
 SCRATCH = Path("/tmp")  # noqa: S108 - a volume of the container's own
 # Folders, and the rest of each file's last block, which count as well.
 _BLOCKS_BYTES = 64 * MIB
@@ -65,7 +65,7 @@ class EnginePlan:
                 kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
-                labels=_labels(workload),
+                labels=engine_labels(workload),
                 accelerator=parts.accelerator(settings, gpus, place.queue, covered),
                 covered=covered if place.queue else None,
             )
@@ -83,16 +83,26 @@ class EnginePlan:
         return max(1, self.workload.engine.nodes)
 
     @property
+    def store(self) -> WeightStore:
+        """The claim that its weights lie in; none where it has several pods.
+
+        Those come from a StatefulSet of LeaderWorkerSet's controller, which the policy of the claim
+        cannot tell from anybody's.
+        """
+        return self.settings.engines.weights if self.nodes == 1 else WeightStore()
+
+    @property
     def weights_bytes(self) -> int:
         """Size of the files that its model consists of."""
         return sum(file.bytes for file in self.workload.engine.model_files)
 
     @property
     def volume_bytes(self) -> int:
-        """Size of the volume that the model and its adapters lie in."""
+        """Size of the volume that adapters lie in, and the model where no claim has it."""
         # On several nodes it has no adapters.
         adapters = self.settings.engines.adapter_bytes if self.nodes == 1 else 0
-        return self.weights_bytes + adapters + _BLOCKS_BYTES
+        own = 0 if self.store.claim else self.weights_bytes
+        return own + adapters + _BLOCKS_BYTES
 
     @property
     def memory_bytes(self) -> int:
@@ -110,7 +120,7 @@ class EnginePlan:
         """The words of the engine's command, in its first pod or in another."""
         spec = self.workload.engine
         return EngineSpec(
-            model_dir=WEIGHTS / "models" / spec.model_version_id,
+            model_dir=model_folder(self.store, spec.model_version_id),
             served_name=spec.model,
             endpoint=ENDPOINT,
             max_adapters=max(1, spec.max_adapters),
@@ -140,7 +150,7 @@ def digest(workload: pb.Workload) -> str:
     Other settings, such as the queue, apply to new pods alone: the planner starts those beside
     the old ones where what is in here changes.
     """
-    spec = workload.engine
+    spec = order_of(workload)
     kept = pb.EngineWorkload(
         engine=spec.engine,
         model=spec.model,
@@ -152,7 +162,8 @@ def digest(workload: pb.Workload) -> str:
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 
 
-def _labels(workload: pb.Workload) -> dict[str, str]:
+def engine_labels(workload: pb.Workload) -> dict[str, str]:
+    """The labels of all that is made for a workload; raises BadName."""
     place = workload.placement
     if place.queue:
         names.dns_subdomain("Queue", place.queue)

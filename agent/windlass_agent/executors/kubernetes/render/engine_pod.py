@@ -11,15 +11,20 @@ from windlass_agent.executors.kubernetes.render.engine_plan import (
     ENDPOINT,
     MIB,
     SCRATCH,
-    WEIGHTS,
     EnginePlan,
 )
 from windlass_agent.executors.kubernetes.render.parts import Object
+from windlass_agent.executors.kubernetes.render.weights import (
+    WEIGHTS,
+    store_flags,
+    store_mounts,
+    store_volumes,
+)
 from windlass_agent.keeper.health import ALIVE, DRAINED, READY, STARTED
 
 DOOR_PORT, HEALTH_PORT = 8443, 8080
 _SCRATCH_BYTES = 4 * 1024 * MIB
-_KEEPER_MEMORY = 256 * MIB
+KEEPER_MEMORY = 256 * MIB
 # Beyond the drain: the engine's own end.
 _END_SECONDS = 30
 # Of an engine that does not answer: nothing of it is worth waiting for.
@@ -47,6 +52,7 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
             {"name": "keeper", "emptyDir": {"medium": "Memory", "sizeLimit": str(16 * MIB)}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
             parts.identity_volume(),
+            *store_volumes(plan.store),
         ],
     }
     selector = plan.workload.placement.node_selector
@@ -87,6 +93,7 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
                 {"name": "weights", "mountPath": str(WEIGHTS), "readOnly": True},
                 {"name": "tmp", "mountPath": str(SCRATCH)},
                 {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+                *store_mounts(plan.store, writes=False),
             ],
         }
     )
@@ -95,7 +102,7 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
 def _keeper(plan: EnginePlan, *, is_member: bool) -> Object:
     settings = plan.settings
     image = settings.engines.keeper
-    memory = {"memory": str(_KEEPER_MEMORY)}
+    memory = {"memory": str(KEEPER_MEMORY)}
     door: Object = {
         "readinessProbe": _probe(READY, every=2, failures=1),
         "ports": [{"name": "door", "containerPort": DOOR_PORT}],
@@ -115,6 +122,7 @@ def _keeper(plan: EnginePlan, *, is_member: bool) -> Object:
             "--scratch", f"{SCRATCH}/keeper",
             "--port", str(DOOR_PORT),
             "--health-port", str(HEALTH_PORT),
+            *store_flags(plan.store),
             *(["--leader", _LEADER] if is_member else []),
         ],
         "resources": {"requests": {"cpu": "50m"} | memory, "limits": memory},
@@ -124,6 +132,7 @@ def _keeper(plan: EnginePlan, *, is_member: bool) -> Object:
             {"name": "weights", "mountPath": str(WEIGHTS)},
             {"name": "keeper", "mountPath": str(SCRATCH)},
             {"name": parts.SECRETS_VOLUME, "mountPath": parts.SECRETS, "readOnly": True},
+            *store_mounts(plan.store, writes=True),
         ],
     }  # fmt: skip
 

@@ -62,6 +62,7 @@ class EngineDriver:
         self,
         *,
         data: Path,
+        models: ModelCache,
         sockets: Path,
         places: SlotPool,
         share: ResourceRequest,
@@ -71,7 +72,7 @@ class EngineDriver:
         stop_on_close: bool,
         confinement: Confinement,
     ):
-        self._models = ModelCache(data / "models")
+        self._models = models
         self._house = EngineHouse(
             folder=private_folder((data / "engines").resolve()),
             sockets=sockets,

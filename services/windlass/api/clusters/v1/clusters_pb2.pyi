@@ -34,6 +34,8 @@ class _WorkloadKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
     WORKLOAD_KIND_STATUS_MIRROR: _WorkloadKind.ValueType  # 3
     """Runs nothing: something to be written on an object that is there."""
+    WORKLOAD_KIND_FILES: _WorkloadKind.ValueType  # 4
+    """Runs nothing of a tenant's: files to be brought to where engines look for them."""
 
 class WorkloadKind(_WorkloadKind, metaclass=_WorkloadKindEnumTypeWrapper): ...
 
@@ -44,6 +46,8 @@ WORKLOAD_KIND_LONG_RUNNING: WorkloadKind.ValueType  # 2
 """Runs until told otherwise: an engine, a notebook, a trainer, a sampler."""
 WORKLOAD_KIND_STATUS_MIRROR: WorkloadKind.ValueType  # 3
 """Runs nothing: something to be written on an object that is there."""
+WORKLOAD_KIND_FILES: WorkloadKind.ValueType  # 4
+"""Runs nothing of a tenant's: files to be brought to where engines look for them."""
 Global___WorkloadKind: typing_extensions.TypeAlias = WorkloadKind
 
 class _DesiredState:
@@ -762,6 +766,7 @@ class Workload(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     GUEST_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
+    PREFETCH_FIELD_NUMBER: builtins.int
     id: builtins.str
     kind: Global___WorkloadKind.ValueType
     owner: builtins.str
@@ -788,6 +793,8 @@ class Workload(google.protobuf.message.Message):
     def guest(self) -> Global___GuestWorkload: ...
     @property
     def note(self) -> Global___ObjectNote: ...
+    @property
+    def prefetch(self) -> Global___PrefetchWorkload: ...
     def __init__(
         self,
         *,
@@ -807,10 +814,11 @@ class Workload(google.protobuf.message.Message):
         engine: Global___EngineWorkload | None = ...,
         guest: Global___GuestWorkload | None = ...,
         note: Global___ObjectNote | None = ...,
+        prefetch: Global___PrefetchWorkload | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note"] | None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "prefetch", b"prefetch", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "prefetch", b"prefetch", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note", "prefetch"] | None: ...
 
 Global___Workload: typing_extensions.TypeAlias = Workload
 
@@ -987,6 +995,30 @@ class EngineWorkload(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
+
+@typing.final
+class PrefetchWorkload(google.protobuf.message.Message):
+    """The files of a model, to be fetched before an engine asks for them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    MODEL_VERSION_ID_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    model_version_id: builtins.str
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        model_version_id: builtins.str = ...,
+        files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "model", b"model", "model_version_id", b"model_version_id"]) -> None: ...
+
+Global___PrefetchWorkload: typing_extensions.TypeAlias = PrefetchWorkload
 
 @typing.final
 class ServingStack(google.protobuf.message.Message):
@@ -1588,6 +1620,7 @@ class Capacity(google.protobuf.message.Message):
     DEVICES_FIELD_NUMBER: builtins.int
     LIBRARIES_FIELD_NUMBER: builtins.int
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
+    KEEPS_MODELS_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1602,6 +1635,8 @@ class Capacity(google.protobuf.message.Message):
     used_cpus: builtins.int
     """Of a machine: what jobs and engines hold together of `cpus` and `memory_bytes`."""
     used_memory_bytes: builtins.int
+    keeps_models: builtins.bool
+    """It keeps weights that were fetched for whichever engine comes next."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1639,9 +1674,10 @@ class Capacity(google.protobuf.message.Message):
         devices: collections.abc.Iterable[Global___Device] | None = ...,
         libraries: collections.abc.Iterable[builtins.str] | None = ...,
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        keeps_models: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

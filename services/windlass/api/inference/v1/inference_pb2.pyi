@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
@@ -18,6 +19,31 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _PrefetchState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PrefetchStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PrefetchState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PREFETCH_STATE_UNSPECIFIED: _PrefetchState.ValueType  # 0
+    PREFETCH_STATE_WAITING: _PrefetchState.ValueType  # 1
+    """The cluster has not begun."""
+    PREFETCH_STATE_RUNNING: _PrefetchState.ValueType  # 2
+    PREFETCH_STATE_READY: _PrefetchState.ValueType  # 3
+    """The files were there when it ended; they stay until others need the room."""
+    PREFETCH_STATE_FAILED: _PrefetchState.ValueType  # 4
+
+class PrefetchState(_PrefetchState, metaclass=_PrefetchStateEnumTypeWrapper): ...
+
+PREFETCH_STATE_UNSPECIFIED: PrefetchState.ValueType  # 0
+PREFETCH_STATE_WAITING: PrefetchState.ValueType  # 1
+"""The cluster has not begun."""
+PREFETCH_STATE_RUNNING: PrefetchState.ValueType  # 2
+PREFETCH_STATE_READY: PrefetchState.ValueType  # 3
+"""The files were there when it ended; they stay until others need the room."""
+PREFETCH_STATE_FAILED: PrefetchState.ValueType  # 4
+Global___PrefetchState: typing_extensions.TypeAlias = PrefetchState
 
 @typing.final
 class Engine(google.protobuf.message.Message):
@@ -410,6 +436,119 @@ class DeleteServingResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___DeleteServingResponse: typing_extensions.TypeAlias = DeleteServingResponse
+
+@typing.final
+class Prefetch(google.protobuf.message.Message):
+    """A model's files on their way to one cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    FINISHED_AT_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    model: builtins.str
+    cluster_id: builtins.str
+    state: Global___PrefetchState.ValueType
+    message: builtins.str
+    """What it waits for, or why it failed."""
+    bytes: builtins.int
+    created_at: builtins.int
+    finished_at: builtins.int
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        model: builtins.str = ...,
+        cluster_id: builtins.str = ...,
+        state: Global___PrefetchState.ValueType = ...,
+        message: builtins.str = ...,
+        bytes: builtins.int = ...,
+        created_at: builtins.int = ...,
+        finished_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "cluster_id", b"cluster_id", "created_at", b"created_at", "finished_at", b"finished_at", "id", b"id", "message", b"message", "model", b"model", "state", b"state"]) -> None: ...
+
+Global___Prefetch: typing_extensions.TypeAlias = Prefetch
+
+@typing.final
+class PutPrefetchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    CLUSTER_IDS_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    @property
+    def cluster_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """None: all that may run the model's engines and keep models."""
+
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        cluster_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_ids", b"cluster_ids", "model", b"model"]) -> None: ...
+
+Global___PutPrefetchRequest: typing_extensions.TypeAlias = PutPrefetchRequest
+
+@typing.final
+class PutPrefetchResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PREFETCHES_FIELD_NUMBER: builtins.int
+    @property
+    def prefetches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Prefetch]: ...
+    def __init__(
+        self,
+        *,
+        prefetches: collections.abc.Iterable[Global___Prefetch] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["prefetches", b"prefetches"]) -> None: ...
+
+Global___PutPrefetchResponse: typing_extensions.TypeAlias = PutPrefetchResponse
+
+@typing.final
+class ListPrefetchesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListPrefetchesRequest: typing_extensions.TypeAlias = ListPrefetchesRequest
+
+@typing.final
+class ListPrefetchesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PREFETCHES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def prefetches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Prefetch]: ...
+    def __init__(
+        self,
+        *,
+        prefetches: collections.abc.Iterable[Global___Prefetch] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "prefetches", b"prefetches"]) -> None: ...
+
+Global___ListPrefetchesResponse: typing_extensions.TypeAlias = ListPrefetchesResponse
 
 @typing.final
 class Stack(google.protobuf.message.Message):

@@ -61,6 +61,16 @@ class InferenceServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
                 _registered_method=True)
+        self.PutPrefetch = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/PutPrefetch',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchResponse.FromString,
+                _registered_method=True)
+        self.ListPrefetches = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/ListPrefetches',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.FromString,
+                _registered_method=True)
         self.PutStack = channel.unary_unary(
                 '/windlass.api.inference.v1.InferenceService/PutStack',
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutStackRequest.SerializeToString,
@@ -114,6 +124,21 @@ class InferenceServiceServicer(object):
 
     def DeleteServing(self, request, context):
         """Ends the model's engines; a request starts one again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutPrefetch(self, request, context):
+        """Brings a model's files to clusters before anyone asks for it; idempotent. Of a model for
+        everyone: operators. FAILED_PRECONDITION `models_not_kept` where a cluster keeps none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPrefetches(self, request, context):
+        """Those of the project, the newest first; a week after its end one is forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,6 +198,16 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.DeleteServing,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.SerializeToString,
+            ),
+            'PutPrefetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutPrefetch,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchResponse.SerializeToString,
+            ),
+            'ListPrefetches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPrefetches,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.SerializeToString,
             ),
             'PutStack': grpc.unary_unary_rpc_method_handler(
                     servicer.PutStack,
@@ -331,6 +366,60 @@ class InferenceService(object):
             '/windlass.api.inference.v1.InferenceService/DeleteServing',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.DeleteServingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutPrefetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/PutPrefetch',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutPrefetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPrefetches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/ListPrefetches',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.FromString,
             options,
             channel_credentials,
             insecure,

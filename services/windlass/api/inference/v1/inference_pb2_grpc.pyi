@@ -106,6 +106,38 @@ _InferenceServiceDeleteServingType = typing_extensions.TypeVar(
     ],
 )
 
+_InferenceServicePutPrefetchType = typing_extensions.TypeVar(
+    '_InferenceServicePutPrefetchType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+        windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+        windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+        windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+    ],
+)
+
+_InferenceServiceListPrefetchesType = typing_extensions.TypeVar(
+    '_InferenceServiceListPrefetchesType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+    ],
+)
+
 _InferenceServicePutStackType = typing_extensions.TypeVar(
     '_InferenceServicePutStackType',
     grpc.UnaryUnaryMultiCallable[
@@ -170,7 +202,7 @@ _InferenceServiceAdoptModelType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType, _InferenceServicePutStackType, _InferenceServiceListStacksType, _InferenceServiceDeleteStackType, _InferenceServiceAdoptModelType]):
+class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType, _InferenceServicePutPrefetchType, _InferenceServiceListPrefetchesType, _InferenceServicePutStackType, _InferenceServiceListStacksType, _InferenceServiceDeleteStackType, _InferenceServiceAdoptModelType]):
     """Engines, as tenants see them."""
 
     @typing.overload
@@ -194,6 +226,14 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
             windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+            windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+            windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.PutStackRequest,
@@ -236,6 +276,14 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
             windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+            windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+            windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.PutStackRequest,
             windlass.api.inference.v1.inference_pb2.Stack,
         ],
@@ -264,6 +312,14 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
 
     DeleteServing: _InferenceServiceDeleteServingType
     """Ends the model's engines; a request starts one again."""
+
+    PutPrefetch: _InferenceServicePutPrefetchType
+    """Brings a model's files to clusters before anyone asks for it; idempotent. Of a model for
+    everyone: operators. FAILED_PRECONDITION `models_not_kept` where a cluster keeps none.
+    """
+
+    ListPrefetches: _InferenceServiceListPrefetchesType
+    """Those of the project, the newest first; a week after its end one is forgotten."""
 
     PutStack: _InferenceServicePutStackType
     """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on."""
@@ -296,6 +352,14 @@ InferenceServiceAsyncStub: typing_extensions.TypeAlias = InferenceServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.DeleteServingRequest,
         windlass.api.inference.v1.inference_pb2.DeleteServingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+        windlass.api.inference.v1.inference_pb2.PutPrefetchResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+        windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.PutStackRequest,
@@ -354,6 +418,24 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.DeleteServingResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.DeleteServingResponse]]:
         """Ends the model's engines; a request starts one again."""
+
+    @abc.abstractmethod
+    def PutPrefetch(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.PutPrefetchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.PutPrefetchResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.PutPrefetchResponse]]:
+        """Brings a model's files to clusters before anyone asks for it; idempotent. Of a model for
+        everyone: operators. FAILED_PRECONDITION `models_not_kept` where a cluster keeps none.
+        """
+
+    @abc.abstractmethod
+    def ListPrefetches(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse]]:
+        """Those of the project, the newest first; a week after its end one is forgotten."""
 
     @abc.abstractmethod
     def PutStack(

@@ -11,6 +11,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.kubernetes.names import ENGINE_PREFIX, LONGEST_NAME, engine_name, is_dns_label
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
+from windlass_agent.executors.kubernetes.render.weights import store_claim
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 
@@ -48,9 +49,11 @@ def workload(
     )  # fmt: skip
 
 
-def rendered(made: pb.Workload, **options: Any) -> dict[str, Any]:
+def rendered(
+    made: pb.Workload, *, settings: ClusterSettings = SETTINGS, **options: Any
+) -> dict[str, Any]:
     covered = options.pop("covered", {"cpu", "memory", "nvidia.com/gpu"})
-    body: dict[str, Any] = render(EnginePlan.of(made, SETTINGS, covered))[-1]
+    body: dict[str, Any] = render(EnginePlan.of(made, settings, covered))[-1]
     return body
 
 
@@ -83,6 +86,48 @@ def test_adapters_have_the_disk_that_the_keeper_is_told_of() -> None:
     (weights,) = (one for one in spec["volumes"] if one["name"] == "weights")
     # And a little, for folders and the ends of blocks.
     assert 0 < int(weights["emptyDir"]["sizeLimit"]) - 4 * GIB - told < GIB // 8
+
+
+def with_claim(**weights: Any) -> ClusterSettings:
+    document = SETTINGS.model_dump()
+    document["engines"]["weights"] = {"claim": "weights"} | weights
+    return ClusterSettings.model_validate(document)
+
+
+def test_the_keeper_alone_writes_to_the_claim_that_weights_lie_in() -> None:
+    spec = rendered(workload(), settings=with_claim(bytes=GIB))["spec"]["template"]["spec"]
+    (claim,) = (one for one in spec["volumes"] if one["name"] == "store")
+    assert claim["persistentVolumeClaim"] == {"claimName": "weights"}
+    (keeper,), (engine,) = spec["initContainers"], spec["containers"]
+    assert {"name": "store", "mountPath": "/store", "readOnly": True} in engine["volumeMounts"]
+    assert {"name": "store", "mountPath": "/store"} in keeper["volumeMounts"]
+    assert "--model=/store/mv-1" in engine["command"]
+    at = keeper["command"].index("--store")
+    assert keeper["command"][at : at + 4] == ["--store", "/store", "--store-bytes", str(GIB)]
+    # Adapters stay in the pod, which needs no room for the weights.
+    (own,) = (one for one in spec["volumes"] if one["name"] == "weights")
+    assert int(own["emptyDir"]["sizeLimit"]) < 11 * GIB
+
+
+def test_a_claim_is_made_only_where_its_size_is_set() -> None:
+    assert store_claim(SETTINGS.engines.weights, "team-a") is None
+    assert store_claim(with_claim().engines.weights, "team-a") is None
+    settings = with_claim(bytes=GIB, storage_class="nfs", access_mode="ReadWriteOnce")
+    made = store_claim(settings.engines.weights, "team-a") or {}
+    assert made["metadata"]["namespace"] == "team-a"
+    assert made["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": str(GIB)}},
+        "storageClassName": "nfs",
+    }
+
+
+def test_jobs_do_not_get_the_claim() -> None:
+    document = with_claim().model_dump()
+    volume = {"name": "models", "persistentVolumeClaim": {"claimName": "weights"}}
+    document["overlay"] = {"spec": {"volumes": [volume]}}
+    with pytest.raises(ValueError, match=r"jobs may not have the claim of engines\.weights"):
+        ClusterSettings.model_validate(document)
 
 
 def test_an_engine_that_hangs_is_ended_soon() -> None:
