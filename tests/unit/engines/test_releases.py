@@ -28,5 +28,6 @@ def test_a_release_is_found_or_the_log_says_why_not(
     with capture_logs() as logs:
         assert has_release(python, package, oldest) is (not reason)
     (entry,) = logs
-    assert entry["event"] == f"{package}_{'unavailable' if reason else 'found'}"
+    event = "engine_unavailable" if reason else "engine_found"
+    assert (entry["event"], entry["engine"]) == (event, package)
     assert reason in entry.get("reason", "")

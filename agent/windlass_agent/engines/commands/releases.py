@@ -36,7 +36,7 @@ def has_release(python: Path, package: str, oldest: tuple[int, ...]) -> bool:
         elif numbers < oldest:
             reason = f"{found} is too old"
     if reason:
-        log.error(f"{package}_unavailable", python=str(python), reason=reason)
+        log.error("engine_unavailable", engine=package, python=str(python), reason=reason)
         return False
-    log.info(f"{package}_found", python=str(python), version=found)
+    log.info("engine_found", engine=package, python=str(python), version=found)
     return True

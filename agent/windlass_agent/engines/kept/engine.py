@@ -1,4 +1,4 @@
-"""What every keeper does for its engine."""
+"""Work that every keeper does for its engine."""
 
 from pathlib import Path
 from typing import Protocol
