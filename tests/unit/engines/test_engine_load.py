@@ -33,10 +33,15 @@ llamacpp:tokens_predicted_total 9
 llamacpp:requests_processing 1
 llamacpp:requests_deferred 0
 """
-SGLANG = """sglang:num_running_reqs{model_name="base",tp_rank="0"} 3.0
-sglang:num_queue_reqs{model_name="base",tp_rank="0"} 1.0
+# With priorities, requests that are open are counted twice, tokens once.
+SGLANG = """sglang:num_running_reqs{model_name="base",priority="",tp_rank="0"} 3.0
+sglang:num_running_reqs{model_name="base",priority="0",tp_rank="0"} 2.0
+sglang:num_running_reqs{model_name="base",priority="10",tp_rank="0"} 1.0
+sglang:num_queue_reqs{model_name="base",priority="",tp_rank="0"} 1.0
+sglang:num_queue_reqs{model_name="base",priority="10",tp_rank="0"} 1.0
 sglang:token_usage{model_name="base",tp_rank="0"} 0.25
-sglang:prompt_tokens_total{model_name="base"} 100.0
+sglang:prompt_tokens_total{is_streaming="true",model_name="base",priority="0"} 60.0
+sglang:prompt_tokens_total{is_streaming="false",model_name="base",priority="10"} 40.0
 sglang:cached_tokens_total{model_name="base",cache_source="device"} 30.0
 sglang:cached_tokens_total{model_name="base",cache_source="host"} 10.0
 sglang:generation_tokens_total{model_name="base"} 9.0

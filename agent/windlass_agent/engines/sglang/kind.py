@@ -54,6 +54,7 @@ LOAD_NAMES = LoadNames(
     cached_tokens="sglang:cached_tokens_total",
     generated_tokens="sglang:generation_tokens_total",
     cache_used="sglang:token_usage",
+    split="priority",
 )
 
 

@@ -88,7 +88,9 @@ async def _metrics(request: web.Request) -> web.Response:
         "prompt_tokens_total": model.counts["prompt"],
         "generation_tokens_total": model.counts["generation"],
     }
-    lines = [f'sglang:{name}{{model_name="base"}} {float(one)}' for name, one in values.items()]
+    lines = [f'sglang:{name}{{priority=""}} {float(one)}' for name, one in values.items()]
+    # Those of each priority are in the first ones too.
+    lines.append(f'sglang:num_running_reqs{{priority="0"}} {float(model.running)}')
     cached = model.counts["cached"]
     lines.append(f'sglang:cached_tokens_total{{cache_source="device"}} {float(cached)}')
     return web.Response(text="\n".join([*lines, ""]))
