@@ -1,9 +1,11 @@
 """Writes docs/reference/engine-arguments.md from the types that decode arguments of engines."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from windlass.engine_arguments import TAKEN, EngineArguments
+from windlass.engine_flags import SGLANG_TAKEN
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "reference" / "engine-arguments.md"
@@ -15,6 +17,15 @@ a test keeps it true.
 How engines run a model: `windlass models activate MODEL --set NAME=VALUE`, or `arguments` of
 `PUT /v1/servings/MODEL`. What is not set is the engine's choice. An argument that the kind of
 engine does not take is refused.
+
+"""
+
+FLAGS = """
+## Flags of SGLang
+
+An operator may add these to all engines of a machine (`windlass-agent --sglang-flag=--NAME=VALUE`);
+SGLang's others are refused, since they run code, read or write files, log prompts, go past the
+gateway, or are written by Windlass.
 
 """
 
@@ -30,7 +41,9 @@ def reference() -> str:
     for name, schema in properties.items():
         marks = " | ".join("✓" if name in TAKEN[kind] else "" for kind in kinds)
         rows.append(f"| `{name}` | {_values(schema)} | {marks} | {schema['description']} |")
-    return HEAD + "\n".join(rows) + "\n"
+    names = ", ".join(f"`{name}`" for name in sorted(SGLANG_TAKEN))
+    flags = "\n".join(textwrap.wrap(names, 100, break_on_hyphens=False))
+    return HEAD + "\n".join(rows) + "\n" + FLAGS + flags + "\n"
 
 
 def _values(schema: dict[str, Any]) -> str:

@@ -10,7 +10,9 @@ from windlass.inference_api.parameters import (
     WITHOUT_EFFECT,
 )
 from windlass.inference_api.schemas import COUNTED_PROPERTIES, DEPTH, LIST_LENGTH, MOST, WORK
-from windlass.inference_api.vllm import CHAT, DOCUMENT_BYTES, SAMPLING
+from windlass.inference_api.sglang import SHARED, SHARED_IN_CHATS
+from windlass.inference_api.structured import DOCUMENT_BYTES
+from windlass.inference_api.vllm import CHAT, SAMPLING
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "parameters.md"
 HEAD = """# Parameters of inference
@@ -23,6 +25,13 @@ empty. A body whose values do not fit is refused before an engine is started for
 `max_tokens` and `max_completion_tokens` together.
 
 """
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    *most, last = (f"`{name}`" for name in names)
+    return f"{', '.join(most)} and {last}"
+
+
 VLLM = f"""
 ## Engines of the kind `vllm`
 
@@ -46,6 +55,15 @@ properties, and there are no `patternProperties`.
 
 """
 
+SGLANG = f"""
+## Engines of the kind `sglang`
+
+They take OpenAI's parameters and, with the same bounds, these of `vllm`:
+{_listed((*SHARED, *SHARED_IN_CHATS))}.
+`seed` is refused, since no seed decides what SGLang draws; so are `echo` with `logprobs`, and
+`max_tokens` of 0.
+"""
+
 
 def reference() -> str:
     """The whole page."""
@@ -61,6 +79,7 @@ def reference() -> str:
         _table({name: words for name, (_, words) in SAMPLING.items()}, "what it does"),
         "\nIn chats alone:\n\n",
         _table({name: words for name, (_, words) in CHAT.items()}, "what it does"),
+        SGLANG,
     ]
     return "".join(parts)
 

@@ -71,6 +71,12 @@ def run(
     vllm_flag: Annotated[
         list[str] | None, typer.Option(help="Flag of vLLM beside ours; may be repeated.")
     ] = None,
+    sglang_python: Annotated[
+        Path | None, typer.Option(help="Python with SGLang, for engines of kind `sglang`.")
+    ] = None,
+    sglang_flag: Annotated[
+        list[str] | None, typer.Option(help="Flag of SGLang beside ours; may be repeated.")
+    ] = None,
     llama_server: Annotated[
         Path | None, typer.Option(help="llama.cpp's server, for engines of kind `llamacpp`.")
     ] = None,
@@ -101,6 +107,8 @@ def run(
         "torchtune_python": torchtune_python,
         "vllm_python": vllm_python,
         "vllm_flags": vllm_flag or None,
+        "sglang_python": sglang_python,
+        "sglang_flags": sglang_flag or None,
         "llama_server": llama_server,
         "spare_trainers": spare_trainers,
         "kubeconfig": kubeconfig,
@@ -230,6 +238,8 @@ async def _parts(
         programs=EnginePrograms(
             vllm_python=settings.vllm_python,
             vllm_flags=settings.vllm_flags,
+            sglang_python=settings.sglang_python,
+            sglang_flags=settings.sglang_flags,
             llama_server=settings.llama_server,
         ),
         confinement=settings.confinement,

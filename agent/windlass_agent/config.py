@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from windlass.core.config.folders import DataFolder
-from windlass.engine_flags import EngineFlags
+from windlass.engine_flags import EngineFlags, SglangFlags
 
 # As a list of them has no other sign to go between.
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9/.:_-]{0,99}$")]
@@ -52,7 +52,7 @@ class AgentSettings(BaseSettings):
         ge=0,
         le=64,
         description="GPUs of each engine, if the machine has them; engines share them, but for "
-        "vLLM's.",
+        "vLLM's and SGLang's.",
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
@@ -76,6 +76,13 @@ class AgentSettings(BaseSettings):
     )
     vllm_flags: EngineFlags = Field(
         (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
+    )
+    sglang_python: Path | None = Field(
+        None, description="Python of an environment with SGLang, for engines of kind `sglang`."
+    )
+    sglang_flags: SglangFlags = Field(
+        (),
+        description="Flags of SGLang beside those that Windlass writes, such as `--numa-node=0`.",
     )
     llama_server: Path | None = Field(
         None, description="Program `llama-server` of llama.cpp, for engines of kind `llamacpp`."

@@ -28,7 +28,7 @@ WEBHOOK_URL_LENGTH = 2048
 WEBHOOK_NAME_LENGTH = 256
 
 # The kinds of engines.
-EngineName = Literal["builtin", "llamacpp", "vllm"]
+EngineName = Literal["builtin", "llamacpp", "sglang", "vllm"]
 MAX_SLOTS = 10_000
 # Of a model.
 MAX_REPLICAS = 64

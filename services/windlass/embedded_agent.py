@@ -86,6 +86,8 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         programs=EnginePrograms(
             vllm_python=settings.agent.vllm_python,
             vllm_flags=settings.agent.vllm_flags,
+            sglang_python=settings.agent.sglang_python,
+            sglang_flags=settings.agent.sglang_flags,
             llama_server=settings.agent.llama_server,
         ),
         confinement=settings.agent.confinement,

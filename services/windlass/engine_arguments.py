@@ -95,7 +95,8 @@ class EngineArguments(BaseModel):
         return self.task in ("embed", "score")
 
 
-# The kind that has to be told the task of a model, and the formats of tool calls and reasoning.
+# The kind that has to be told the task of a model, and the formats of tool calls and reasoning;
+# others find out.
 TOLD_FORMATS = "vllm"
 # Of these arguments: no format, whatever the model's template looks like.
 NO_FORMAT = "none"
@@ -111,6 +112,10 @@ TAKEN: dict[str, frozenset[str]] = {
     "llamacpp": frozenset(
         {"context_length", "max_concurrency", "max_batched_tokens", "prefix_caching"}
     ),
+    # Its room for keys and values is a part of the memory, and the tokens that it guesses are from
+    # what all its requests have said, whoever sent them (ADR 48).
+    "sglang": frozenset(EngineArguments.model_fields)
+    - {"kv_cache_bytes", "kv_offload_bytes", "lookup_tokens", "pipeline_parallel", "task"},
     "vllm": frozenset(EngineArguments.model_fields),
 }
 

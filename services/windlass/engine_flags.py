@@ -1,4 +1,8 @@
-"""Flags that an operator gives vLLM beside those that Windlass writes (https://docs.vllm.ai)."""
+"""Flags that an operator gives vLLM or SGLang beside those that Windlass writes.
+
+Of vLLM's (https://docs.vllm.ai) those that are ours or unsafe are refused, of SGLang's
+(https://docs.sglang.ai), of which there are five hundred, all but some.
+"""
 
 import re
 from typing import Annotated
@@ -32,7 +36,29 @@ _UNSAFE = """
     tool-parser-plugin tool-server trust-remote-code trust-request-chat-template
     trust-request-mm-kwargs weight-transfer-config worker-cls worker-extension-cls
 """
+# SGLang's that are about speed, memory and devices.
+_SGLANG = """
+    attention-backend bf16-gemm-backend constrained-json-disable-any-whitespace cpu-offload-gb
+    cuda-graph-bs-decode cuda-graph-max-bs-decode cuda-graph-max-bs-prefill
+    decode-attention-backend disable-chunked-prefix-cache disable-cuda-graph-padding
+    disable-custom-all-reduce disable-flashinfer-autotune disable-hybrid-swa-memory
+    disable-overlap-schedule disable-shared-experts-fusion enable-deterministic-inference
+    enable-dynamic-chunking enable-eplb enable-fused-qk-norm-rope enable-hierarchical-cache
+    enable-lora-overlap-loading enable-mixed-chunk enable-mscclpp enable-nccl-nvls
+    enable-p2p-check enable-symm-mem enable-tf32-matmul enable-torch-compile enable-torch-symm-mem
+    enable-two-batch-overlap ep-num-redundant-experts ep-size flashinfer-allreduce-fusion-backend
+    fp4-gemm-backend fp8-gemm-backend gpu-id-step hicache-io-backend hicache-mem-layout
+    hicache-ratio hicache-size hicache-write-policy linear-attn-backend lora-backend
+    lora-eviction-policy lora-use-virtual-experts mamba-backend mamba-full-memory-ratio
+    mamba-ssm-dtype max-lora-chunk-size max-mamba-cache-size max-total-tokens model-impl
+    moe-a2a-backend moe-dense-tp-size moe-runner-backend num-continuous-decode-steps numa-node
+    page-size pp-size pre-warm-nccl prefill-attention-backend prefill-max-requests quantization
+    radix-eviction-policy random-seed sampling-backend schedule-conservativeness stream-interval
+    swa-full-tokens-ratio tokenizer-mode torch-compile-max-bs triton-attention-num-kv-splits
+    watchdog-timeout weight-loader-disable-mmap weight-loader-prefetch-checkpoints
+"""
 OURS, UNSAFE = frozenset(_OURS.split()), frozenset(_UNSAFE.split())
+SGLANG_TAKEN = frozenset(_SGLANG.split())
 
 
 def check_flag(flag: str) -> str:
@@ -54,5 +80,21 @@ def check_flag(flag: str) -> str:
     return flag
 
 
+def check_sglang_flag(flag: str) -> str:
+    """Returns a flag; raises ValueError for what is none, or none of those that are taken."""
+    found = _FLAG.fullmatch(flag)
+    if found is None or "." in flag.partition("=")[0]:
+        raise ValueError(f"{flag[:80]!r} is no flag of the form --name or --name=value")
+    # A part of a name counts for the whole there, and is nothing here.
+    if flag.removeprefix("--").removeprefix("no-").partition("=")[0] not in SGLANG_TAKEN:
+        raise ValueError(
+            f"--{found['name']} is not among those of docs/reference/engine-arguments.md"
+        )
+    return flag
+
+
 EngineFlag = Annotated[str, AfterValidator(check_flag)]
 EngineFlags = Annotated[tuple[EngineFlag, ...], Field(max_length=32)]
+SglangFlags = Annotated[
+    tuple[Annotated[str, AfterValidator(check_sglang_flag)], ...], Field(max_length=32)
+]

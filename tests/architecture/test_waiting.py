@@ -11,6 +11,7 @@ PACED = {
     "support/waiting.py": "the helpers themselves",
     "support/agents": "heartbeats, and programs that wait for their orders",
     "support/fakes/stub_upstream.py": "a server that waits before it closes",
+    "support/environments/sglang/stand_in": "the pace of an engine that says words",
     "support/services/jobs_plane.py": "an agent's heartbeat",
     "bench/programs": "the pace of a load",
     "bench/stub_agent.py": "an agent's heartbeat",

@@ -1,4 +1,4 @@
-"""Flags of the operator's for vLLM: what is taken, and what is refused with a reason."""
+"""Flags of the operator's for vLLM and SGLang: what is taken, and what is refused with a reason."""
 
 from pathlib import Path
 
@@ -6,9 +6,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from windlass.engine_arguments import EngineArguments
-from windlass.engine_flags import OURS, UNSAFE, EngineFlags, check_flag
+from windlass.engine_flags import OURS, UNSAFE, EngineFlags, check_flag, check_sglang_flag
 from windlass_agent.config import AgentSettings
 from windlass_agent.engines.port import EngineSpec
+from windlass_agent.engines.sglang.kind import SglangEngine
 from windlass_agent.engines.vllm_engine import VllmEngine
 
 FLAGS = TypeAdapter(EngineFlags)
@@ -75,3 +76,28 @@ def test_whatever_we_write_is_known_as_ours() -> None:
     names = {word[2:].partition("=")[0].partition(".")[0].removeprefix("no-") for word in written}
     assert names <= OURS
     assert not OURS & UNSAFE
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "page-size", "--page-size 16", "--page-size.x=1", "--attention", "--page_size=16",
+        "--trust-remote-code", "--enable-custom-logit-processor", "--api-key=x", "--config=/x",
+        "--speculative-algorithm=NGRAM", "--hicache-storage-backend=file", "--port=1",
+        "--max-lora-rank=8",
+    ],
+)  # fmt: skip
+def test_of_sglang_s_flags_few_are_taken(flag: str) -> None:
+    with pytest.raises(ValueError, match=r"no flag|not among"):
+        check_sglang_flag(flag)
+    with pytest.raises(ValidationError, match=r"sglang_flags\.0"):
+        AgentSettings(sglang_flags=(flag,))
+
+
+def test_sglang_s_flags_come_behind_ours() -> None:
+    taken = ("--page-size=16", "--no-enable-tf32-matmul", "--enable-hierarchical-cache")
+    engine = SglangEngine(Path("/python"), AgentSettings(sglang_flags=taken).sglang_flags)
+    words = engine.command(EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///s"))
+    assert tuple(words[-len(taken) :]) == taken
+    # Of the two programs, the keeper stands before the dashes.
+    assert words.index("--uds=/s") < words.index("--") < words.index("--model-path=/m")

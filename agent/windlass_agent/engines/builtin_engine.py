@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.endpoint import parse_endpoint
-from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec

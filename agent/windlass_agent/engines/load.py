@@ -51,6 +51,8 @@ class LoadNames:
     cached_tokens: str = ""
     cache_used: str = ""
     finished_requests: str = ""
+    split: str = ""
+    """Label of requests that are also in a sample of all of them, which has it empty."""
 
     @property
     def _all(self) -> frozenset[str]:
@@ -65,6 +67,8 @@ class LoadNames:
         sums, caches = dict.fromkeys(wanted, 0.0), list[float]()
         for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
+                if sample.name in (self.running, self.waiting) and sample.labels.get(self.split):
+                    continue
                 if sample.name in sums:
                     sums[sample.name] += sample.value
                 if sample.name == self.cache_used:

@@ -6,6 +6,7 @@ from pathlib import Path
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.llamacpp_engine import LlamacppEngine
 from windlass_agent.engines.port import EngineKind
+from windlass_agent.engines.sglang.kind import SglangEngine
 from windlass_agent.engines.vllm_engine import VllmEngine
 
 
@@ -17,6 +18,10 @@ class EnginePrograms:
     """Python of an environment with vLLM."""
     vllm_flags: tuple[str, ...] = ()
     """Flags of the operator for vLLM, beside our own."""
+    sglang_python: Path | None = None
+    """Python of an environment with SGLang."""
+    sglang_flags: tuple[str, ...] = ()
+    """Flags of the operator for SGLang, beside our own."""
     llama_server: Path | None = None
 
 
@@ -31,6 +36,8 @@ def engines(programs: EnginePrograms = NONE_BESIDE) -> dict[str, EngineKind]:
     # knows itself.
     if programs.vllm_python is not None:
         known.append(VllmEngine(programs.vllm_python.absolute(), programs.vllm_flags))
+    if programs.sglang_python is not None:
+        known.append(SglangEngine(programs.sglang_python.absolute(), programs.sglang_flags))
     if programs.llama_server is not None:
         known.append(LlamacppEngine(programs.llama_server.absolute()))
     return {engine.name: engine for engine in known if engine.installed()}

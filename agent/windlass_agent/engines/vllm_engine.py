@@ -1,16 +1,14 @@
 """vLLM's OpenAI server, in an environment of its own (https://docs.vllm.ai, tested with 0.32)."""
 
-import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.confinement import python_paths
-from windlass.core import telemetry
 from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments, divided
 from windlass.modelfiles.embedding import MODULES
+from windlass_agent.engines.commands.flags import flags_of
+from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
-from windlass_agent.engines.flags import flags_of
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
@@ -25,8 +23,6 @@ MAX_REQUESTS = 512
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Without GPUs vLLM would take nine tenths of the machine for keys and values.
 CPU_CACHE_BYTES = 2**30
-_PROBE_SECONDS = 60
-_PROBE = "from importlib.metadata import version; print(version('vllm'))"
 _FLAGS = {
     "context_length": "max-model-len",
     "max_concurrency": "max-num-seqs",
@@ -83,7 +79,6 @@ _ENVIRONMENT = {
     "VLLM_PLUGINS": "",
 }
 
-log = telemetry.logger("engines")
 LOAD_NAMES = LoadNames(
     running="vllm:num_requests_running",
     waiting="vllm:num_requests_waiting",
@@ -110,27 +105,7 @@ class VllmEngine:
 
     def installed(self) -> bool:
         """Returns True if the environment has a vLLM that is new enough."""
-        try:
-            done = subprocess.run(
-                [str(self.python), "-I", "-c", _PROBE],
-                capture_output=True,
-                text=True,
-                timeout=_PROBE_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            log.error("vllm_unavailable", python=str(self.python), reason=str(error))
-            return False
-        found = re.fullmatch(r"(\d+)\.(\d+)\S*", done.stdout.strip())
-        if found is None:
-            reason = done.stderr.strip().rpartition("\n")[2] or "it has no vLLM"
-            log.error("vllm_unavailable", python=str(self.python), reason=reason)
-            return False
-        if (int(found[1]), int(found[2])) < OLDEST:
-            log.error("vllm_unavailable", python=str(self.python), reason=f"{found[0]} is too old")
-            return False
-        log.info("vllm_found", python=str(self.python), version=found[0])
-        return True
+        return has_release(self.python, "vllm", OLDEST)
 
     def programs(self) -> tuple[Path, ...]:
         """The environment's."""

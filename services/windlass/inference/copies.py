@@ -7,8 +7,8 @@ from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments
 from windlass.inference.domain import Engine, Name, Serving
 from windlass.modelfiles.adapter_traits import refusal
 
-# The kind whose engines have a highest rank.
-_BOUNDS_RANK = "vllm"
+# The kinds whose engines have a highest rank.
+_BOUND_RANK = frozenset({"sglang", "vllm"})
 
 
 def with_copies(
@@ -45,5 +45,5 @@ def _refusal(kind: str, arguments: EngineArguments, nodes: int, name: Name) -> s
         return "engines on several nodes load none"
     if name.adapter is None:
         return ""
-    most = arguments.max_adapter_rank or ADAPTER_RANK if kind == _BOUNDS_RANK else 0
+    most = arguments.max_adapter_rank or ADAPTER_RANK if kind in _BOUND_RANK else 0
     return refusal(kind, name.adapter, most)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from windlass.inference_api import adopted, llamacpp, requests, vllm
+from windlass.inference_api import adopted, llamacpp, requests, sglang, vllm
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +32,6 @@ _KINDS = {
     "adopted-vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),
     "builtin": BodyCheck(requests.check, repeated=True),
     "llamacpp": BodyCheck(llamacpp.check, repeated=False, salted=True),
+    "sglang": BodyCheck(sglang.check, repeated=False, salted=True, counts_each_choice=True),
     "vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),
 }

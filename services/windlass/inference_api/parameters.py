@@ -46,6 +46,10 @@ VLLM_REFUSED: dict[str, str] = {
     for name, why in REFUSED.items()
     if name not in ("structured_outputs", "continue_final_message")
 } | {"prompt_logprobs": "log-probabilities of a prompt are not supported by this model's engine"}
+# The same for engines of the kind `sglang`, whose draws no seed decides.
+SGLANG_REFUSED: dict[str, str] = {
+    name: why for name, why in VLLM_REFUSED.items() if name != "prompt_logprobs"
+} | {"seed": "this model's engine draws without a seed"}
 _TIERS = ("auto", "default", "flex")
 
 # The same of a message.

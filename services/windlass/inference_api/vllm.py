@@ -4,14 +4,14 @@ vLLM takes any field. Some steer the engine or read what belongs to others, and 
 not know it leaves out in silence; so all that is not here is refused by name.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
 from windlass.inference_api.errors import bad_value, not_served, unsupported
-from windlass.inference_api.formats import JsonSchemaFormat, ResponseFormat, TextFormat
+from windlass.inference_api.formats import TextFormat
 from windlass.inference_api.messages import check_parts, conversation
 from windlass.inference_api.parameters import VLLM_REFUSED
 from windlass.inference_api.requests import (
@@ -20,7 +20,6 @@ from windlass.inference_api.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
-    Input,
     Probability,
     RerankRequest,
     TokenizeRequest,
@@ -30,11 +29,16 @@ from windlass.inference_api.requests import (
     check_rerank,
     parse,
 )
-from windlass.inference_api.schemas import check_schemas, read_schema
+from windlass.inference_api.schemas import check_schemas
+from windlass.inference_api.structured import (
+    StructuredOutputs,
+    bounded,
+    check_rules,
+    count,
+    schemas_of,
+)
 from windlass.inference_api.tools import AllowedTools, wanted
 
-# Of a grammar, a schema, a tool or a template's values.
-DOCUMENT_BYTES = 64 * 1024
 MAX_LOGPROBS = 20
 MAX_TOKEN_IDS = 1024
 MAX_STOP_IDS = 64
@@ -44,16 +48,6 @@ TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 BadWord = Annotated[str, Meta(min_length=1, max_length=256)]
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Truncation = Annotated[int, Meta(ge=-1, lt=2**31)]
-
-
-class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Rules that an answer is held to, of which there is exactly one."""
-
-    json: str | dict[str, Any] | None = None
-    regex: str | None = None
-    choice: Annotated[list[str], Meta(min_length=1)] | None = None
-    grammar: str | None = None
-    json_object: bool | None = None
 
 
 # Name: type and words. Each may be null.
@@ -115,7 +109,7 @@ VllmCompletionRequest = cast("type[CompletionRequest]", _with(CompletionRequest,
 VllmEmbeddingRequest = cast("type[EmbeddingRequest]", _with(EmbeddingRequest, EMBEDDING))
 
 # Arguments of what vLLM hands these values to: its own rendering, transformers' and Jinja's.
-_TEMPLATE_ARGUMENTS = frozenset(
+TEMPLATE_ARGUMENTS = frozenset(
     {
         "self", "kwargs", "model_config", "tokenizer", "messages", "conversation", "conversations",
         "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message",
@@ -134,7 +128,7 @@ def check(path: str, body: bytes) -> None:
         case "/v1/completions":
             _check_completion(parse(VllmCompletionRequest, body))
         case "/v1/embeddings":
-            _count(parse(VllmEmbeddingRequest, body).input, "input", most=MAX_INPUTS)
+            count(parse(VllmEmbeddingRequest, body).input, "input", most=MAX_INPUTS)
         case "/v1/rerank":
             check_rerank(parse(RerankRequest, body))
         case "/tokenize":
@@ -154,10 +148,10 @@ def _check_chat(request: ChatRequest) -> None:
         raise unsupported("tool_choice", "allowed_tools is not supported by this model's engine")
     tools = request.tools or []
     for index, tool in enumerate(tools):
-        _bounded(tool, f"tools[{index}]")
-    if taken := _TEMPLATE_ARGUMENTS & (request.chat_template_kwargs or {}).keys():
+        bounded(tool, f"tools[{index}]")
+    if taken := TEMPLATE_ARGUMENTS & (request.chat_template_kwargs or {}).keys():
         raise bad_value(f"{', '.join(sorted(taken))} cannot be set here", "chat_template_kwargs")
-    _bounded(request.chat_template_kwargs, "chat_template_kwargs")
+    bounded(request.chat_template_kwargs, "chat_template_kwargs")
     schemas = [
         (f"tools[{index}].function.parameters", tool.function.parameters or {})
         for index, tool in enumerate(tools)
@@ -167,7 +161,7 @@ def _check_chat(request: ChatRequest) -> None:
 
 def _check_completion(request: CompletionRequest) -> None:
     check_completion(request, VLLM_REFUSED)
-    if _count(request.prompt, "prompt", most=MAX_CHOICES) * request.choices() > MAX_CHOICES:
+    if count(request.prompt, "prompt", most=MAX_CHOICES) * request.choices() > MAX_CHOICES:
         raise bad_value(f"must ask for at most {MAX_CHOICES} answers, `n` of each prompt", "prompt")
     if request.echo and request.logprobs is not None:
         raise unsupported("echo", f"{VLLM_REFUSED['prompt_logprobs']}; leave logprobs out")
@@ -178,55 +172,8 @@ def _check_generation(request: Any, schemas: Sequence[tuple[str, object]] = ()) 
     """Checks what chats and completions share, and all schemas, with `schemas` of the tools."""
     biases(request.logit_bias)
     form, held = request.response_format, request.structured_outputs
-    _bounded(form, "response_format")
-    if held is not None:
-        _check_held(held, form)
+    check_rules(held, form)
     if request.allowed_token_ids and (schemas or held or form not in (None, TextFormat())):
         why = "allowed_token_ids cannot be set with tools or a form of the answer"
         raise bad_value(why, "allowed_token_ids")
-    check_schemas([*schemas, *_schemas(form, held)])
-
-
-def _schemas(
-    form: ResponseFormat | None, held: StructuredOutputs | None
-) -> Iterator[tuple[str, object]]:
-    if isinstance(form, JsonSchemaFormat):
-        yield "response_format", form.json_schema.schema
-    if held is not None and held.json is not None:
-        yield "structured_outputs.json", read_schema(held.json, "structured_outputs.json")
-
-
-def _check_held(held: StructuredOutputs, form: ResponseFormat | None) -> None:
-    rules = [held.json, held.regex, held.choice, held.grammar, held.json_object]
-    if sum(rule is not None for rule in rules) != 1 or held.json_object is False:
-        raise bad_value(
-            "structured_outputs needs exactly one of json, regex, choice, grammar and json_object",
-            "structured_outputs",
-        )
-    if form not in (None, TextFormat()):
-        raise bad_value(
-            "structured_outputs and response_format cannot both be set.", "structured_outputs"
-        )
-    _bounded(held, "structured_outputs")
-
-
-def _bounded(value: object, where: str) -> None:
-    if value is not None and len(msgspec.json.encode(value)) > DOCUMENT_BYTES:
-        raise bad_value(f"{where} has more than {DOCUMENT_BYTES} bytes", where)
-
-
-def _count(given: Input, where: str, *, most: int) -> int:
-    """The number of inputs; raises ApiError for none, too many, a mixture or a negative id."""
-    if isinstance(given, str):
-        return 1
-    kinds = {type(one) for one in given}
-    if len(kinds) != 1:
-        raise bad_value(f"{where} must be texts or token ids, of one kind, and not empty", where)
-    lists = [given] if kinds == {int} else given
-    count = len(lists)
-    if count > most:
-        raise bad_value(f"{where} holds at most {most} inputs", where)
-    for ids in lists:
-        if isinstance(ids, list) and not all(isinstance(one, int) and one >= 0 for one in ids):
-            raise bad_value("token ids are not negative", where)
-    return count
+    check_schemas([*schemas, *schemas_of(form, held)])

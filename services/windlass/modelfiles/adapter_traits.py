@@ -1,7 +1,8 @@
 """Demands of a LoRA adapter on an engine, as its `adapter_config.json` says, and who meets them.
 
 The words are those of PEFT's LoraConfig. vLLM refuses by `vllm.lora.peft_helper.PEFTHelper`,
-llama.cpp's adapters are written by `windlass_agent.gguf.adapter_file`.
+llama.cpp's adapters are written by `windlass_agent.gguf.adapter_file`, SGLang reads what
+`sglang.srt.lora` knows.
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ FEATURES = {
 _REFUSED = {
     "builtin": frozenset({"bias"}),
     "llamacpp": frozenset(FEATURES),
+    # Of most of them it reads the rest, and says nothing.
+    "sglang": frozenset(FEATURES),
     "vllm": frozenset(FEATURES) - {"rank_pattern", "alpha_pattern", "embed_tokens"},
 }
 

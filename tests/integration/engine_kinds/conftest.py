@@ -1,6 +1,7 @@
 """One engine of each kind, kept by an agent's driver, that the tests of a module share.
 
 vLLM is its build for CPUs, which serves like the one for GPUs; its start takes most of a minute.
+SGLang is its wheel without a model (`tests/support/environments/sglang`): it runs on GPUs alone.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from tests.support.agents.engine_machine import Machine, machine, model_store, w
 from tests.support.agents.file_store import Store
 from tests.support.environments.llama_server import llama_server
 from tests.support.environments.postgres import reachable_folder
+from tests.support.environments.sglang.env import sglang_python
 from tests.support.environments.vllm_env import turn, vllm_python
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -25,6 +27,7 @@ from windlass_agent.engines.registry import EnginePrograms, engines
 ARGUMENTS = {
     "builtin": EngineArguments(context_length=384, max_concurrency=1, dtype="float32"),
     "llamacpp": EngineArguments(context_length=384, max_concurrency=1),
+    "sglang": EngineArguments(context_length=384, max_concurrency=1),
     "vllm": EngineArguments(
         context_length=384,
         max_concurrency=1,
@@ -99,6 +102,7 @@ async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
     """An engine that answers, with the adapter `mv-a`."""
     programs = EnginePrograms(
         vllm_python=await asyncio.to_thread(vllm_python) if kind == "vllm" else None,
+        sglang_python=await asyncio.to_thread(sglang_python) if kind == "sglang" else None,
         llama_server=await asyncio.to_thread(llama_server) if kind == "llamacpp" else None,
     )
     kinds = engines(programs)

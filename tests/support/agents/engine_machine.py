@@ -24,7 +24,7 @@ from windlass_agent.machine import Machine as Hardware
 
 # vLLM imports for a minute on a machine that is at rest.
 START_SECONDS = 600.0
-_PROGRAMS = ("engines.builtin", "engines.llamacpp", "vllm.entrypoints")
+_PROGRAMS = ("engines.builtin", "engines.llamacpp", "engines.sglang", "vllm.entrypoints")
 
 
 @contextmanager

@@ -75,9 +75,11 @@ def main() -> None:
         torchtune_env,
         vllm_env,
     )
+    from tests.support.environments.sglang import env as sglang_env
 
     print(swift.environment(), mlflow_server.environment(), sep="\n")
     print(torchtune_env.environment(), vllm_env.environment(), llama_server.built(), sep="\n")
+    print(sglang_env.environment())
     print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
     print(tiny_model())
 

@@ -9,6 +9,7 @@ from windlass.api.keeper.v1 import keeper_pb2
 from windlass.metrics.agent import ENGINE_REQUESTS, ENGINE_TOKENS
 from windlass_agent.engines import builtin_engine, llamacpp_engine, vllm_engine
 from windlass_agent.engines.load import EngineLoad, load_of
+from windlass_agent.engines.sglang import kind as sglang
 from windlass_agent.executors.measuring import show_engines
 
 # Of real pages, shortened.
@@ -34,6 +35,19 @@ llamacpp:tokens_predicted_total 9
 llamacpp:requests_processing 1
 llamacpp:requests_deferred 0
 """
+# With priorities, requests that are open are counted twice, tokens once.
+SGLANG = """sglang:num_running_reqs{model_name="base",priority="",tp_rank="0"} 3.0
+sglang:num_running_reqs{model_name="base",priority="0",tp_rank="0"} 2.0
+sglang:num_running_reqs{model_name="base",priority="10",tp_rank="0"} 1.0
+sglang:num_queue_reqs{model_name="base",priority="",tp_rank="0"} 1.0
+sglang:num_queue_reqs{model_name="base",priority="10",tp_rank="0"} 1.0
+sglang:token_usage{model_name="base",tp_rank="0"} 0.25
+sglang:prompt_tokens_total{is_streaming="true",model_name="base",priority="0"} 60.0
+sglang:prompt_tokens_total{is_streaming="false",model_name="base",priority="10"} 40.0
+sglang:cached_tokens_total{model_name="base",cache_source="device"} 30.0
+sglang:cached_tokens_total{model_name="base",cache_source="host"} 10.0
+sglang:generation_tokens_total{model_name="base"} 9.0
+"""
 BUILTIN = """windlass_engine_sequences_running 1.0
 windlass_engine_sequences_waiting 4.0
 windlass_engine_prompt_tokens_total 12.0
@@ -49,6 +63,10 @@ def test_the_pages_of_all_kinds_say_the_same() -> None:
     assert llamacpp_engine.LOAD_NAMES.read(LLAMACPP) == EngineLoad(
         running=1, prompt_tokens=100, cached_tokens=40, generated_tokens=9
     )
+    assert sglang.LOAD_NAMES.read(SGLANG) == EngineLoad(
+        running=3, waiting=1, cache_used=0.25,
+        prompt_tokens=100, cached_tokens=40, generated_tokens=9,
+    )  # fmt: skip
     assert builtin_engine.LOAD_NAMES.read(BUILTIN) == EngineLoad(
         running=1, waiting=4, prompt_tokens=12, generated_tokens=30
     )

@@ -7,7 +7,8 @@ import pytest
 
 from windlass.inference_api.errors import ApiError
 from windlass.inference_api.kinds import body_check
-from windlass.inference_api.vllm import CHAT, DOCUMENT_BYTES, SAMPLING
+from windlass.inference_api.structured import DOCUMENT_BYTES
+from windlass.inference_api.vllm import CHAT, SAMPLING
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHATS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"

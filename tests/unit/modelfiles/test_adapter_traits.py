@@ -36,7 +36,9 @@ def traits(**config: Any) -> AdapterTraits | None:
 def test_a_plain_adapter_is_loaded_by_all() -> None:
     plain = traits(bias="none", use_dora=False, modules_to_save=None, rank_pattern={})
     assert plain == AdapterTraits(8)
-    assert not any(refusal(engine, plain, 64) for engine in ("builtin", "vllm", "llamacpp"))
+    assert not any(
+        refusal(engine, plain, 64) for engine in ("builtin", "vllm", "llamacpp", "sglang")
+    )
 
 
 def test_every_feature_is_found_and_said() -> None:
@@ -46,6 +48,7 @@ def test_every_feature_is_found_and_said() -> None:
         assert found is not None
         assert found.features == (name,)
         assert FEATURES[name] in refusal("llamacpp", found, 0)
+        assert FEATURES[name] in refusal("sglang", found, 64)
         assert bool(refusal("builtin", found, 0)) == (name == "bias")
         is_pattern = name.endswith("_pattern")
         assert bool(refusal("vllm", found, 64)) is not is_pattern

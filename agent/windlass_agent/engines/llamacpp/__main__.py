@@ -4,20 +4,18 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
-from aiohttp import web
-
 from windlass.core.telemetry import configure_logging, logger
+from windlass_agent.engines.kept.engine import KeptFailure
+from windlass_agent.engines.kept.serving import serve
 from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.keeper import Keeper
 from windlass_agent.engines.llamacpp.routes import build_app
 from windlass_agent.engines.llamacpp.server import ServerFailure, ServerSettings
 
 _log = logger("engine")
-GRACE_SECONDS = 5.0
 # Tokens of context where nothing is said: keys and values are reserved for all of each place.
 MOST_UNASKED = 8192
 
@@ -31,7 +29,7 @@ def main() -> int:
     os.chdir(arguments.scratch)
     try:
         return asyncio.run(_serve(arguments))
-    except (conversion.ConversionFailure, ServerFailure) as error:
+    except KeptFailure as error:
         _log.error("model_load_failed", reason=str(error))
         return 1
 
@@ -65,33 +63,8 @@ def _context(folder: Path, asked: int | None) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    """Returns 0 after SIGTERM, 1 once the server has ended by itself.
-
-    Raises ConversionFailure or ServerFailure.
-    """
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     keeper = await _keeper(arguments)
-    runner = web.AppRunner(
-        build_app(keeper),
-        handler_cancellation=True,
-        shutdown_timeout=GRACE_SECONDS,
-        access_log=None,
-    )
-    try:
-        await keeper.start()
-        await runner.setup()
-        await web.UnixSite(runner, str(arguments.uds)).start()
-        _log.info("engine_listening", model=keeper.model)
-        ends = [asyncio.create_task(one) for one in (stopping.wait(), keeper.failed())]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in ends:
-            task.cancel()
-        return 0 if stopping.is_set() else 1
-    finally:
-        await runner.cleanup()
-        await keeper.close()
+    return await serve(keeper, build_app(keeper), arguments.uds)
 
 
 def _arguments() -> argparse.Namespace:

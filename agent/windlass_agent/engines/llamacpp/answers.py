@@ -7,14 +7,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from windlass.core.telemetry import logger
 from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.boundary import END, event
+from windlass_agent.engines.kept.events import DONE, events
 
-_DATA = b"data: "
-_DONE = b"[DONE]"
 _CODES = {"exceed_context_size_error": "context_length_exceeded"}
-_log = logger("engine")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -35,34 +32,16 @@ def whole(content: bytes, shape: AnswerShape) -> dict[str, Any]:
 
 async def chunks(stream: aiohttp.StreamReader, shape: AnswerShape) -> AsyncIterator[bytes]:
     """Yields server-sent events; raises ApiError for an error in their midst."""
-    async for line in _lines(stream):
-        if not line.startswith(_DATA):
-            # Between two events, or a comment that keeps the connection.
-            if line.startswith(b":"):
-                yield line.rstrip() + b"\n\n"
-            continue
-        data = line[len(_DATA) :].strip()
-        if data == _DONE:
+    async for comment, data in events(stream):
+        if comment:
+            yield comment + b"\n\n"
+        elif data == DONE:
             yield END
-            continue
-        chunk = _decode(data)
-        if "error" in chunk:
-            raise refusal(chunk, 500)
-        yield event(_chunk(chunk, shape))
-
-
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    try:
-        async for line in stream:
-            yield line
-    except aiohttp.ClientError as error:
-        raise broken_off(error) from error
-
-
-def broken_off(error: Exception) -> ApiError:
-    """A 502 for an answer that the server does not end."""
-    _log.warning("llama_server_broke_off", reason=repr(error))
-    return ApiError("The engine broke off.", status=502, code="engine_failed")
+        else:
+            chunk = _decode(data)
+            if "error" in chunk:
+                raise refusal(chunk, 500)
+            yield event(_chunk(chunk, shape))
 
 
 def refusal(answer: Any, status: int) -> ApiError:

@@ -1,7 +1,7 @@
 """Requests as `llama-server` gets them: built of what was read, so that nothing else passes."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -16,12 +16,11 @@ from windlass.inference_api.requests import (
     stops,
 )
 from windlass.inference_api.tools import wanted
+from windlass_agent.engines.kept.salted import salted
 
 # llama.cpp takes its own default for the largest number.
 _SEEDS = 2**32 - 1
 _COMPLETION_TOKENS = 16
-# What the gateway adds (ADR 36); a slot has no priorities.
-_OURS = [("cache_salt", str | None, None), ("priority", int | None, None)]
 # OpenAI's defaults instead of llama.cpp's.
 _DEFAULTS: dict[str, Any] = {
     "temperature": 1.0,
@@ -33,14 +32,8 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _salted(base: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    return msgspec.defstruct(
-        f"Salted{base.__name__}", _OURS, bases=(base,), kw_only=True, forbid_unknown_fields=True
-    )
-
-
-SaltedChat = cast("type[ChatRequest]", _salted(ChatRequest))
-SaltedCompletion = cast("type[CompletionRequest]", _salted(CompletionRequest))
+# A slot has no priorities.
+SaltedChat, SaltedCompletion = salted(ChatRequest), salted(CompletionRequest)
 
 
 def chat_body(request: ChatRequest, *, context: int, renders: frozenset[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from windlass.core.telemetry import logger
+from windlass_agent.engines.kept.engine import KeptFailure
 
 _log = logger("engine")
 # The exit code of the program for what has no such form; it says why.
@@ -13,7 +14,7 @@ _UNSUPPORTED = 2
 _PROGRAM = (sys.executable, "-P", "-m", "windlass_agent.gguf")
 
 
-class ConversionFailure(Exception):
+class ConversionFailure(KeptFailure):
     """A model or an adapter has no such form; the message says why."""
 
 

@@ -54,6 +54,11 @@ class Keeper:
         return tuple(self._adapters)
 
     @property
+    def context(self) -> int:
+        """Tokens of a prompt and its answer."""
+        return self.settings.context
+
+    @property
     def open(self) -> int:
         """Number of requests that are open."""
         return sum(one.slots.open for one in (self._server, self._retired) if one)

@@ -11,6 +11,7 @@ from typing import cast
 
 import aiohttp
 
+from windlass_agent.engines.kept.engine import KeptFailure
 from windlass_agent.engines.llamacpp.slots import ServerSlots
 
 START_SECONDS = 900.0
@@ -77,7 +78,7 @@ class ServerSettings:
         return command
 
 
-class ServerFailure(Exception):
+class ServerFailure(KeptFailure):
     """A server that did not start, or ended; the message is for people."""
 
 

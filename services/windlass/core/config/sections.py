@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from windlass.core.config.database_url import driver_url
-from windlass.engine_flags import EngineFlags
+from windlass.engine_flags import EngineFlags, SglangFlags
 
 TenantId = Annotated[str, Field(pattern=r"^(org-|proj_)[A-Za-z0-9]{8,64}$")]
 
@@ -464,7 +464,7 @@ class AgentSection(Section):
         ge=0,
         le=64,
         description="GPUs of each engine, if there are that many; engines share them, but for "
-        "vLLM's.",
+        "vLLM's and SGLang's.",
     )
     engine_cpus: int = Field(0, ge=0, le=4096, description="CPUs of each engine; 0: no limit.")
     engine_memory_bytes: int = Field(
@@ -490,6 +490,13 @@ class AgentSection(Section):
     )
     vllm_flags: EngineFlags = Field(
         (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
+    )
+    sglang_python: Path | None = Field(
+        None, description="Python of an environment with SGLang, for engines of kind `sglang`."
+    )
+    sglang_flags: SglangFlags = Field(
+        (),
+        description="Flags of SGLang beside those that Windlass writes, such as `--numa-node=0`.",
     )
     llama_server: Path | None = Field(
         None, description="Program `llama-server` of llama.cpp, for engines of kind `llamacpp`."

@@ -5,8 +5,8 @@ from windlass.engine_arguments import EngineArguments
 from windlass.inference.domain import Name
 from windlass.serving_fit import GIB, DoesNotFit, fit
 
-# It keeps the weights on its GPUs, all of them, and divides them over several.
-DIVIDES = "vllm"
+# They keep the weights on their GPUs, all of them, and divide them over several.
+DIVIDE = frozenset({"sglang", "vllm"})
 
 
 def fitting_gpus(

@@ -24,7 +24,7 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
-from windlass.inference.planning.devices import DIVIDES, cannot_hold, fitting_gpus
+from windlass.inference.planning.devices import DIVIDE, cannot_hold, fitting_gpus
 from windlass.inference.planning.scaling import (
     AWAY,
     EngineUse,
@@ -280,13 +280,13 @@ class Round:
 
     def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
         """Returns why a cluster's devices can never hold a version; empty if they may."""
-        if self.kind(version) != DIVIDES:
+        if self.kind(version) not in DIVIDE:
             return ""
         return cannot_hold(self.names[version], cluster, self.gpus(version))
 
     def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
         cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
-        if kind != DIVIDES:
+        if kind not in DIVIDE:
             return 0
         if cluster is None or not cluster.capacity.devices:
             # What was chosen stays, also while the cluster is away.

@@ -1,0 +1,1 @@
+"""Ollama, built of its Go module."""

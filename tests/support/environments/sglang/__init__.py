@@ -1,0 +1,1 @@
+"""SGLang as far as it runs on a machine without its GPUs."""
