@@ -59,20 +59,25 @@ def test_what_is_refused_says_why(flag: str, reason: str) -> None:
 
 def test_whatever_we_write_is_known_as_ours() -> None:
     whole = EngineArguments(
-        context_length=64, max_concurrency=2, dtype="auto", tensor_parallel=1, memory_fraction=0.5,
-        kv_cache_bytes=2**20, kv_cache_dtype="auto", prefix_caching=True, chunked_prefill=True,
+        context_length=64, max_concurrency=2, dtype="auto", tensor_parallel=1,
+        pipeline_parallel=2, memory_fraction=0.5, kv_cache_bytes=2**20, kv_cache_dtype="auto",
+        prefix_caching=True, chunked_prefill=True,
         max_batched_tokens=64, kv_offload_bytes=2**30, lookup_tokens=2, max_adapter_rank=8,
         tool_parser="hermes", reasoning_parser="qwen3", eager=True, task="generate",
-        pipeline_parallel=1,
     )  # fmt: skip
     assert not [name for name, value in whole if value is None]
     written = set()
     for endpoint in ("unix:///s", "http://127.0.0.1:8000"):
         for arguments in (whole, EngineArguments(), EngineArguments(task="embed")):
-            spec = EngineSpec(
-                model_dir=Path("/m"), served_name="m", endpoint=endpoint, arguments=arguments
-            )
-            written |= set(VllmEngine(Path("/python")).command(spec)[3:])
+            for nodes in (1, 2):
+                spec = EngineSpec(
+                    model_dir=Path("/m"), served_name="m", endpoint=endpoint, arguments=arguments,
+                    nodes=nodes,
+                )  # fmt: skip
+                written |= set(VllmEngine(Path("/python")).command(spec)[3:])
+    # Which nobody else may give either, since it decides what runs code.
+    written.remove("--distributed-executor-backend=mp")
+    assert "distributed-executor-backend" in UNSAFE
     names = {word[2:].partition("=")[0].partition(".")[0].removeprefix("no-") for word in written}
     assert names <= OURS
     assert not OURS & UNSAFE

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -51,8 +52,10 @@ async def stage(
     ):
         async with engine_stage(cluster, url, folder, memory=QUOTA) as made:
             space = made.world.namespace
-            # Its pods reach each other, and nobody else reaches them.
-            policies = network_policies(space, made.world.settings())
+            # Its pods reach each other, and the agent and the store, which are on this machine.
+            ports = [made.world.port, urlsplit(made.store[1]).port]
+            outside = [{"cidr": f"{cluster.host}/32", "ports": ports}]
+            policies = network_policies(space, made.world.settings(egress=outside))
             cluster.apply(*policies, from_outside(space, cluster.host))
             yield made
 

@@ -47,6 +47,9 @@ def test_it_says_on_how_many_gpus_a_model_fits_and_why_not_on_fewer(folder: Path
         "REASON",
     ]  # fmt: skip
     assert shown[2].split()[:2] == ["2", "7.5"]
+    nodes = run(folder, "--gpu-memory", "16Gi", "--gpus", "1", "--nodes", "2").stdout.splitlines()
+    # Without adapters, which engines on several nodes do not load.
+    assert nodes[1].split()[:3] == ["2x1", "7.5", "0.0"]
 
 
 def test_what_fits_nowhere_is_a_failure(folder: Path) -> None:

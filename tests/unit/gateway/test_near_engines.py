@@ -42,13 +42,13 @@ class Call:
 
 
 class Tunnels:
-    """The stub of a tunnel whose calls open after so long."""
+    """Lanes of a tunnel whose calls open after so long."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
         self.relayed = False
 
-    def Connect(self) -> Call:
+    async def open(self, _: Chunk) -> Call:
         """Opens a call."""
         return Call(self.seconds, relayed=self.relayed)
 

@@ -30,7 +30,7 @@ def _gib(name: str) -> Callable[[Item], str]:
 
 
 _COLUMNS = {
-    "GPUS": lambda item: f"{item['nodes']}x{item['gpus']}" if item["nodes"] > 1 else item["gpus"],
+    "GPUS": lambda item: f"{item['nodes']}x" * (item["nodes"] > 1) + str(item["gpus"]),
     "WEIGHTS GIB": _gib("weight_bytes"),
     "ADAPTERS GIB": _gib("adapter_bytes"),
     "CACHE GIB": _gib("cache_bytes"),

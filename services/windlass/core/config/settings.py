@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from windlass.core.config.agent import AgentSection
 from windlass.core.config.folders import DataFolder
 from windlass.core.config.sections import (
-    AgentSection,
     AgentsSection,
     AuthSection,
     DatabaseSection,

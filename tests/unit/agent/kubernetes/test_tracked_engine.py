@@ -84,7 +84,7 @@ def test_a_prefetch_has_succeeded_once_its_keeper_says_that_the_files_are_there(
     made.prefetch.CopyFrom(pb.PrefetchWorkload(model="m", model_version_id="mv-1"))
     tracked = told(made)
     assert tracked.due(0) is Due.APPLY
-    without_quota = {"admission": None, "deployment": deployment(made, queue="")}
+    without_quota = {"admission": None, "root": deployment(made, queue="")}
     see(tracked, shown(made, POD, **without_quota), LOADS)
     assert tracked.status().phase == pb.PHASE_STARTING
     see(tracked, shown(made, POD, **without_quota), SERVES)
