@@ -74,6 +74,8 @@ class EngineSpec:
     """Number of nodes that it runs on together."""
     is_member: bool = False
     """True on each node but the first, where nothing answers requests."""
+    tells_pooling: bool | None = None
+    """Whether the model says how it makes vectors; None: its folder, which is here, does."""
     scratch: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
     """Folder that it may write to."""
 

@@ -168,7 +168,10 @@ def _loading(spec: EngineSpec) -> list[str]:
 
 def _pooling(spec: EngineSpec) -> list[str]:
     """The flags of an engine that makes vectors or ranks, which vLLM tells apart by the files."""
-    plain = spec.arguments.task == "embed" and not (spec.model_dir / MODULES).exists()
+    told = spec.tells_pooling
+    if told is None:
+        told = (spec.model_dir / MODULES).exists()
+    plain = spec.arguments.task == "embed" and not told
     return ["--runner=pooling", *([f"--pooler-config={_PLAIN_POOLING}"] if plain else [])]
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from windlass.modelfiles import sizes, values
-from windlass.modelfiles.embedding import MODULES, MODULES_BYTES, check_modules
+from windlass.modelfiles.embedding import (
+    MODULES,
+    MODULES_BYTES,
+    STEP_BYTES,
+    check_modules,
+    is_step,
+)
 from windlass.modelfiles.refusal import RefusedDocument
 
 _MAX_BYTES = 32 * 2**20
@@ -51,6 +57,8 @@ def max_bytes(path: str) -> int:
     """The largest size of a document, in bytes."""
     if path.lower() == MODULES:
         return MODULES_BYTES
+    if is_step(path):
+        return STEP_BYTES
     return MAX_TOKENIZER_BYTES if _TOKENIZER.fullmatch(_name(path)) else _MAX_BYTES
 
 
@@ -89,8 +97,18 @@ def check_document(
             raise RefusedDocument(
                 "config.json does not name a model_type.", reason="invalid_config"
             )
+        _check_architectures(document.get("architectures"))
         if weights is not None:
             sizes.refuse_declared_sizes(path, document, weights)
+
+
+def _check_architectures(names: Any) -> None:
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(one, str) for one in names)
+    ):
+        raise RefusedDocument(
+            "config.json has 'architectures' that are no list of names.", reason="invalid_config"
+        )
 
 
 def _check_tokenizer(path: str, content: bytes) -> None:

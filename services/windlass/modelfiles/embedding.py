@@ -17,8 +17,13 @@ from windlass.modelfiles.refusal import RefusedDocument
 
 MODULES = "modules.json"
 MODULES_BYTES = 64 * 1024
+# Of the document of a step; those of models have some hundred bytes.
+STEP_BYTES = 64 * 1024
+_STEP = re.compile(r"[0-9]{1,2}_[A-Za-z]{1,32}")
+_MOST_STEPS = 16
+# Steps in the one order that engines have: T, P, D and N are their beginnings.
+_ORDER = re.compile(r"T?PD*N?|T")
 _WEIGHTS = "model.safetensors"
-_FOLDER = re.compile(r"[0-9A-Za-z]\w*", re.ASCII)
 _CLASS = re.compile(r"sentence_transformers(\.\w+)+\.(Transformer|Pooling|Dense|Normalize)")
 # Of each kind of step that makes one vector, the words of older releases and of newer ones.
 _MODES = {
@@ -66,6 +71,12 @@ class _Module(msgspec.Struct):
 PLAIN = Pooling()
 
 
+def is_step(path: str) -> bool:
+    """Returns True for the document of a step."""
+    folder, _, name = path.rpartition("/")
+    return name.lower() == "config.json" and bool(_STEP.fullmatch(folder))
+
+
 def check_modules(content: bytes, known: Collection[str]) -> None:
     """Refuses steps that are unknown, and folders that are none of the model's own.
 
@@ -88,15 +99,19 @@ def pooling_of(config: Mapping[str, Any], known: Collection[str], read: Read) ->
     """
     if MODULES in known:
         return _read(list(_modules(read(MODULES))), read)
-    architectures = [str(name) for name in config.get("architectures") or ()]
-    headless = bool(architectures) and all(map(_HEADLESS.fullmatch, architectures))
-    return PLAIN if headless else None
+    names = architectures_of(config)
+    return PLAIN if names and all(map(_HEADLESS.fullmatch, names)) else None
+
+
+def architectures_of(config: Mapping[str, Any]) -> list[str]:
+    """The architectures that a config.json names; none where it is no list of names."""
+    found = config.get("architectures")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def generates(config: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
     """Returns True for a model that writes; raises RefusedDocument as `pooling_of` does."""
-    architectures = [str(name) for name in config.get("architectures") or ()]
-    if any(name.endswith("ForSequenceClassification") for name in architectures):
+    if any(name.endswith("ForSequenceClassification") for name in architectures_of(config)):
         return False
     return pooling_of(config, files, lambda name: files[name].read_bytes()) is None
 
@@ -125,6 +140,9 @@ def _modules(content: bytes) -> Iterator[tuple[str, str]]:
         raise RefusedDocument(
             f"{MODULES} is no list of modules.", reason="invalid_config"
         ) from error
+    if len(modules) > _MOST_STEPS:
+        raise RefusedDocument(f"{MODULES} has more than {_MOST_STEPS} steps.")
+    _check_order([module.type for module in modules])
     for module in modules:
         found = _CLASS.fullmatch(module.type)
         if found is None:
@@ -139,15 +157,25 @@ def _modules(content: bytes) -> Iterator[tuple[str, str]]:
         yield kind, module.path
 
 
+def _check_order(types: list[str]) -> None:
+    kinds = "".join(found[2][0] if (found := _CLASS.fullmatch(one)) else "?" for one in types)
+    if "?" not in kinds and not _ORDER.fullmatch(kinds):
+        raise RefusedDocument(
+            f"{MODULES} has its steps in another order than Transformer, Pooling, Dense (any "
+            "number), Normalize (or none).",
+            reason="unsupported_module",
+        )
+
+
 def _check_folder(kind: str, path: str) -> None:
     if kind == "Transformer":
         raise RefusedDocument(
             f"{MODULES} has the network in {path[:80]!r}; it must be in the model's own folder.",
             reason="unsupported_module",
         )
-    if not _FOLDER.fullmatch(path):
+    if not _STEP.fullmatch(path):
         raise RefusedDocument(
-            f"{MODULES} names {path[:80]!r}, which is not a plain name of a folder.",
+            f"{MODULES} names {path[:80]!r}, which is not a folder such as '1_Pooling'.",
             reason="invalid_path",
         )
 

@@ -102,7 +102,7 @@ class Artifacts:
                 template = template or template_of_json(content)
             elif tells_pooling(file.path):
                 small[file.path] = content
-        found = _inspected(small, manifest)
+        found = await asyncio.to_thread(_inspected, small, manifest)
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)

@@ -113,13 +113,13 @@ def footprint_of(config: dict[str, Any], manifest: Manifest) -> Footprint | None
 
 def has_scoring_head(config: dict[str, Any]) -> bool:
     """Returns True if a config.json that passed `check_document` is of a sequence classifier."""
-    architectures = config.get("architectures") or ()
-    return any(str(name).endswith("ForSequenceClassification") for name in architectures)
+    names = embedding.architectures_of(config)
+    return any(name.endswith("ForSequenceClassification") for name in names)
 
 
 def tells_pooling(path: str) -> bool:
     """Returns True for the documents that `makes_vectors` reads."""
-    return path == embedding.MODULES or path.rpartition("/")[2] == "config.json"
+    return path in (embedding.MODULES, "config.json") or embedding.is_step(path)
 
 
 def makes_vectors(config: dict[str, Any], documents: Mapping[str, bytes]) -> bool:

@@ -17,11 +17,18 @@ from windlass.tunnel.frames import encode_data, encode_frame
 # by a message of its own: with half a MiB that cost bulk a quarter of its rate.
 WINDOW_BYTES = 1024 * 1024
 # What a frame counts beside its bytes, so that a window of tiny ones stays small in memory.
-FRAME_COST = 64
+FRAME_COST = 128
+# And a chunk, which becomes an object at the peer.
+CHUNK_COST = 1024
 # Largest frame: others come in between two of them.
 PIECE_BYTES = 64 * 1024
 # What may wait to be sent: enough for one message of a writer that has the line to itself.
 WAITING_BYTES = 4 * PIECE_BYTES
+
+
+def chunk_size(chunk: Chunk) -> int:
+    """What a chunk counts, at both ends, that does not only carry bytes."""
+    return chunk.ByteSize() + CHUNK_COST
 
 
 class MultiplexedCall:
@@ -68,7 +75,7 @@ class MultiplexedCall:
     async def write(self, chunk: Chunk | Bytes) -> None:
         """Sends; returns when there is room for more."""
         if isinstance(chunk, Chunk):
-            await self._room_for(chunk.ByteSize())
+            await self._room_for(chunk_size(chunk))
             self.put_chunk(chunk)
             return
         # Later changes of the caller's buffer are not sent.
@@ -126,14 +133,15 @@ class MultiplexedCall:
 
     def put_chunk(self, chunk: Chunk) -> None:
         """Sends a chunk for which there is room."""
-        self._put(encode_frame(Frame(stream=self.number, chunk=chunk)), chunk.ByteSize())
+        self._put(encode_frame(Frame(stream=self.number, chunk=chunk)), chunk_size(chunk))
 
     def accept(self, chunk: Chunk | bytes, size: int) -> bool:
         """Keeps what came for the reader; False if there is no room for it."""
         self._held += size + FRAME_COST
         if self._held + self._owed > WINDOW_BYTES:
             return False
-        if not self._over.done():
+        # Of a call whose handler has ended, nobody reads any more.
+        if not self._over.done() and self._last is None:
             self._came.append((chunk, size + FRAME_COST))
             set_once(self._reader)
         return True
@@ -144,9 +152,13 @@ class MultiplexedCall:
         set_once(self._writer)
 
     def finish(self, why: str = "") -> None:
-        """Sends the end: behind what is to be sent, or early, and instead of that."""
+        """Sends the end: behind what is to be sent, or early, and instead of that.
+
+        Nobody reads after it.
+        """
         if self._last is None:
             self._last = why
+            self._came.clear()
             self._stir(self, self._drop() if why else 0)
 
     def fail(self, error: AppError | None = None) -> None:

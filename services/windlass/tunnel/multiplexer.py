@@ -19,7 +19,13 @@ from windlass.core.errors import AppError, InvalidArgument, from_rpc
 from windlass.tunnel.byte_stream import PULSE_SECONDS, StreamCall, broken
 from windlass.tunnel.chunks import Bytes
 from windlass.tunnel.frames import DRAIN
-from windlass.tunnel.multiplexed_call import PIECE_BYTES, WAITING_BYTES, MultiplexedCall, set_once
+from windlass.tunnel.multiplexed_call import (
+    PIECE_BYTES,
+    WAITING_BYTES,
+    MultiplexedCall,
+    chunk_size,
+    set_once,
+)
 
 # Small messages follow each other at this pace, once so many went out faster.
 PACE_SECONDS = 0.001
@@ -27,10 +33,15 @@ BURST = 64
 # Where so many frames meet in one, the next waits twice as long for more.
 BUSY_FRAMES = 5
 # Of one peer that may be hostile: calls in a gRPC call, bytes and frames of a message. Ours has
-# half a MiB and, since each counts 64 bytes, some 5000 frames.
+# half a MiB and, since each counts 128 bytes, some 2500 frames.
 MAX_CALLS = 400
 MAX_BYTES = 2**20
 MAX_FRAMES = 10_000
+
+# A peer reads what comes at once: behind so long a wait for it there is nobody.
+WRITE_SECONDS = 60.0
+# One for all, since each would take half a KiB.
+_EMPTY = Chunk()
 
 log = telemetry.logger("tunnel")
 
@@ -53,7 +64,7 @@ class Multiplexer:
         self._handlers: dict[int, asyncio.Task[str]] = {}
         self._newest = 0
         self._ready: deque[MultiplexedCall] = deque()
-        # What waits to be sent counts, each frame as its bytes and 64 more.
+        # What waits to be sent counts, each frame as its bytes and 128 more.
         self._size = 0
         self._writer: asyncio.Future[None] | None = None
         self._pausing = False
@@ -114,6 +125,9 @@ class Multiplexer:
         """Opens no more calls, and ends with the last of those that are open."""
         self.retired = True
         if not self._calls:
+            if not self._opened.done():
+                # Who waits for it goes another way.
+                self._opened.set_result(None)
             self.abort()
 
     def drain(self) -> None:
@@ -157,14 +171,14 @@ class Multiplexer:
         if kind == "data":
             data = frame.data
             # Without bytes it is what an empty chunk is, the end of a side.
-            self._check(call.accept(data or Chunk(), len(data)))
+            self._check(call.accept(data or _EMPTY, len(data)))
         elif kind == "taken":
             call.grant(frame.taken)
         elif kind == "chunk":
             # Not of the message, which would be kept whole with it.
             chunk = Chunk()
             chunk.CopyFrom(frame.chunk)
-            self._check(call.accept(chunk, chunk.ByteSize()))
+            self._check(call.accept(chunk, chunk_size(chunk)))
         elif kind == "over":
             call.fail(
                 broken(f"The peer ended the connection: {frame.over}.") if frame.over else None
@@ -219,7 +233,14 @@ class Multiplexer:
             if waited and count == 1:
                 # Nobody writes beside: to wait again would only be late.
                 self._due = 0.0
-            await self._call.write(frames)
+            await self._sent(frames)
+
+    async def _sent(self, frames: bytes) -> None:
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._call.write(frames)
+        except TimeoutError:
+            raise broken("The peer reads nothing.") from None
 
     async def _pause(self) -> bool:
         """Waits for more to send, if that would be too soon; returns True if it waited."""

@@ -1,5 +1,8 @@
 """Embedders and rerankers give what transformers gives, by the files of sentence-transformers."""
 
+import asyncio
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,25 @@ import httpx
 import pytest
 import torch
 from openai import BadRequestError
-from tests.support.factories.encoders import CONTEXT, make_embedder, make_reranker
+from safetensors.torch import save_file
+from tests.support.factories.encoders import (
+    CONTEXT,
+    make_embedder,
+    make_reranker,
+    make_tokenizer,
+)
 from tests.support.processes.engine import RunningEngine, running_engine
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    RobertaConfig,
+    RobertaModel,
+)
 
+from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights
 from windlass_agent.engines.builtin.generation.loading import UnsupportedModel, load_model
+from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
+from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 
 pytestmark = pytest.mark.torch
 TEXTS = ["a", "the red cat sat on the mat", "dog and fox " * 6, *["blue"] * 8]
@@ -103,6 +120,86 @@ def test_a_way_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         load_model(folder, name="e5")
 
 
+def test_positions_that_begin_after_that_of_padding_make_the_longest_input_shorter(
+    tmp_path: Path,
+) -> None:
+    config = RobertaConfig(
+        vocab_size=30, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=CONTEXT, pad_token_id=1,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    loaded = load_model(tmp_path, name="roberta")
+    assert loaded.context_length == CONTEXT - 2
+    (vector,) = loaded.embed([[5] * loaded.context_length])
+    assert len(vector) == 32
+
+
+@pytest.mark.parametrize("wrong", ["width", "bias", "names"])
+def test_a_layer_that_does_not_fit_is_refused_when_the_model_is_loaded(
+    tmp_path: Path, wrong: str
+) -> None:
+    folder = make_embedder(tmp_path / "model", mode="mean_tokens", dense=8)
+    tensors = {"linear.weight": torch.randn(8, 64), "linear.bias": torch.randn(8)}
+    if wrong == "width":
+        tensors["linear.weight"] = torch.randn(8, 63)
+    elif wrong == "bias":
+        tensors["linear.bias"] = torch.randn(9)
+    else:
+        del tensors["linear.bias"]
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match="2_Dense"):
+        load_model(folder, name="e5")
+
+
+def test_an_encoder_with_a_decoder_beside_it_is_refused(tmp_path: Path) -> None:
+    folder = make_embedder(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"is_encoder_decoder": True}))
+    with pytest.raises(UnsupportedModel, match="decoder"):
+        load_model(folder, name="t5")
+
+
+def test_a_classifier_says_the_same_of_a_text_beside_longer_ones(tmp_path: Path) -> None:
+    folder = make_reranker(tmp_path / "model")
+    loaded = load_model(folder, name="rank")
+    short, long = [2, 5, 3], [2, *[6] * 20, 3]
+    for padding in (0, 1, None):
+        loaded.network.config.pad_token_id = padding
+        alone = loaded.classify([short])
+        assert loaded.classify([short, long])[0] == pytest.approx(alone[0], abs=1e-5)
+
+
+async def test_passes_of_clients_that_have_left_are_not_made(tmp_path: Path) -> None:
+    loaded = load_model(make_embedder(tmp_path / "model"), name="e5")
+    scheduler = SequenceScheduler(
+        loaded, AdapterWeights(loaded), max_concurrency=1, max_waiting=1, metrics=EngineMetrics()
+    )
+    begun, over = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def first() -> None:
+        begun.set()
+        over.wait()
+
+    ends: list[str] = []
+    running = asyncio.create_task(scheduler.call(first, lambda: ends.append("first")))
+    await asyncio.to_thread(begun.wait)
+    left = [
+        asyncio.create_task(scheduler.call(lambda: made.append(1), lambda: ends.append("left")))
+        for _ in range(20)
+    ]
+    await asyncio.sleep(0)
+    for one in (running, *left):
+        one.cancel()
+    await asyncio.gather(running, *left, return_exceptions=True)
+    assert not ends, "the first pass runs on"
+    over.set()
+    assert await scheduler.call(lambda: 5) == 5
+    assert (made, ends) == ([], ["first", *["left"] * 20])
+    await scheduler.stop()
+
+
 QUERY = "what did the fox say"
 DOCUMENTS = ["the red cat slept", "fox and dog", "a green mat " * 3, *["blue"] * 8]
 
@@ -150,6 +247,7 @@ def test_an_embedder_ranks_by_its_vectors(embedder: RunningEngine) -> None:
         ({"documents": ["a"] * 3000}, "documents"),
         ({"documents": ["a", 3]}, "documents[1]"),
         ({"documents": ["a", "cat " * CONTEXT]}, "documents[1]"),
+        ({"query": "cat " * CONTEXT}, "query"),
         ({"top_n": 0}, "top_n"),
         ({"rank_fields": []}, "rank_fields"),
     ],

@@ -34,10 +34,15 @@ _SIZE = 64
 
 
 def make_embedder(
-    path: Path, *, mode: str = "cls", normalize: bool = True, dense: int = 0, modules: bool = True
+    path: Path,
+    *,
+    mode: str = "cls_token",
+    normalize: bool = True,
+    dense: int = 0,
+    modules: bool = True,
 ) -> Path:
     """Writes an embedder; with `dense` a layer makes vectors of so many numbers of its own."""
-    tokenizer, config = _tokenizer(), _config()
+    tokenizer, config = make_tokenizer(), _config()
     torch.manual_seed(3)
     BertModel(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -73,7 +78,7 @@ def make_reranker(path: Path) -> Path:
     config.num_labels = 1
     torch.manual_seed(4)
     BertForSequenceClassification(config).save_pretrained(path)
-    _tokenizer().save_pretrained(path)
+    make_tokenizer().save_pretrained(path)
     return path
 
 
@@ -95,7 +100,8 @@ def _config() -> BertConfig:
     )
 
 
-def _tokenizer() -> FastTokenizer:
+def make_tokenizer() -> FastTokenizer:
+    """A tokenizer of a few words."""
     vocabulary = {word: number for number, word in enumerate((*_MARKS, *_WORDS))}
     inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -7,12 +7,14 @@ import pytest
 
 from windlass.core.errors import InvalidArgument
 from windlass.modelfiles import RefusedDocument, check_document, is_document
+from windlass.modelfiles.documents import max_bytes
 from windlass.modelfiles.embedding import PLAIN, DenseLayer, Pooling, pooling_of
-from windlass.models.manifest import makes_vectors
+from windlass.models.manifest import makes_vectors, tells_pooling
 
 OLD, NEW = "sentence_transformers.models", "sentence_transformers.sentence_transformer.modules"
 POOLING = {"type": f"{OLD}.Pooling", "path": "1_Pooling"}
 DENSE = {"type": f"{OLD}.Dense", "path": "2_Dense"}
+NORMALIZE = {"type": f"{OLD}.Normalize", "path": "3_Normalize"}
 NETWORK = {"type": f"{OLD}.Transformer", "path": ""}
 MEAN = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
 TANH = {
@@ -88,6 +90,9 @@ def test_a_causal_model_with_such_files_is_an_embedder() -> None:
         ([POOLING], {"1_Pooling": MEAN | {"pooling_mode_cls_token": True}}, "there is one"),
         ([POOLING, DENSE], {"2_Dense": {"activation_function": "os.system"}}, "os.system"),
         ([POOLING], {"1_Pooling": []}, "not a JSON object"),
+        ([NETWORK, POOLING, NORMALIZE, DENSE], {}, "another order"),
+        ([POOLING, POOLING], {}, "another order"),
+        ([NETWORK] * 17, {}, "more than 16 steps"),
         ({"modules": []}, {}, "no list of modules"),
         ("[" * 5000, {}, "no list of modules"),
     ],
@@ -118,6 +123,19 @@ def test_a_step_without_its_files_is_incomplete() -> None:
         check_document("modules.json", content, known=known)
     assert refused.value.reason == "incomplete_model"
     check_document("modules.json", content, known={*known, "2_Dense/model.safetensors"})
+
+
+def test_a_document_of_a_step_is_small_and_no_other_is_read() -> None:
+    assert max_bytes("1_Pooling/config.json") == 64 * 1024
+    assert tells_pooling("1_Pooling/config.json")
+    assert not tells_pooling("onnx/config.json")
+
+
+@pytest.mark.parametrize("names", [5, True, "BertModel", ["BertModel", 3], {"a": 1}])
+def test_architectures_are_a_list_of_names(names: Any) -> None:
+    content = json.dumps({"model_type": "bert", "architectures": names}).encode()
+    with pytest.raises(RefusedDocument, match="no list of names"):
+        check_document("config.json", content, known=())
 
 
 def test_a_long_list_is_not_read() -> None:

@@ -1,9 +1,10 @@
 """The parts of a running engine, and how a request becomes sequences."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOut
 from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.tools.learning import Learner
 
+T = TypeVar("T")
 # Embedding batches wait here rather than all at once between two ticks.
 EMBEDDINGS_AT_ONCE = 2
 
@@ -49,6 +51,11 @@ class EngineService:
             if task not in tasks:
                 raise wrong_task(model, task)
             yield adapter
+
+    async def passed(self, work: Callable[[], T]) -> T:
+        """Runs a pass of a batch in one of the places for it, which it has until it is over."""
+        await self.embedding_places.acquire()
+        return await self.scheduler.call(work, self.embedding_places.release)
 
     def room(self, prompt: list[int], wanted: int | None, *, param: str) -> int:
         """The number of tokens that may be generated; raises ApiError 400 for a prompt too long."""

@@ -21,6 +21,10 @@ PRIORITY, BACKGROUND_PRIORITY = 0, 10
 _FLEX = "flex"
 
 
+# Special tokens of a pair of texts, at most.
+_MARKS = 8
+
+
 class Head(msgspec.Struct):
     """The fields that decide about routing, limits and accounting."""
 
@@ -39,12 +43,21 @@ class Head(msgspec.Struct):
     service_tier: Any = None
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
+    # Of a rerank.
+    query: msgspec.Raw = msgspec.Raw(b"")
+    documents: msgspec.Raw = msgspec.Raw(b"")
 
     def estimate(self, body_bytes: int) -> int:
         """Tokens that the request may use, for reservation."""
         choices = self.choices if self.choices <= 128 else 1
         each = self._asked or ASSUMED_TOKENS
-        return int(body_bytes // BYTES_PER_TOKEN + each * choices)
+        read = body_bytes + self.query_bytes
+        return int(read // BYTES_PER_TOKEN + each * choices)
+
+    @property
+    def query_bytes(self) -> int:
+        """Bytes that are read beyond those of the body: of the query, once for each document."""
+        return (len(self.query) + _MARKS) * _count(self.documents) if self.query else 0
 
     @property
     def choices(self) -> int:
@@ -114,6 +127,14 @@ def _beginning(messages: bytes) -> bytes:
     except (msgspec.DecodeError, RecursionError):
         return b""
     return b"\0".join(found)
+
+
+def _count(values: msgspec.Raw) -> int:
+    """The number of values in a list; 0 for what is none."""
+    try:
+        return len(_messages.decode(values)) if values else 0
+    except (msgspec.DecodeError, RecursionError):
+        return 0
 
 
 def _positive(value: object) -> int:

@@ -43,7 +43,7 @@ class UsageBounds:
     @classmethod
     def of(cls, kind: int, head: Head, body: bytes) -> "UsageBounds":
         """Bounds of a request as it was received."""
-        prompt = len(body) + TEMPLATE_TOKENS
+        prompt = len(body) + head.query_bytes + TEMPLATE_TOKENS
         if kind not in _GENERATING:
             return cls(kind, prompt, 0)
         if not head.hides_tokens:

@@ -107,8 +107,13 @@ class ModelLoad:
         Those in no line are at engines; of these, some may wait there.
         """
         found = (self.pressing - self.in_line) / self.answering
+        return max(1.0, min(found, self.said_at_once or math.inf))
+
+    @property
+    def said_at_once(self) -> float:
+        """What the engines say of it themselves, on average; 0 where none does."""
         said = [one.at_once for one in self.engines if one.at_once is not None]
-        return max(1.0, min(found, sum(said) / len(said)) if said else found)
+        return sum(said) / len(said) if said else 0.0
 
 
 def recommended(
@@ -189,8 +194,13 @@ class Scaler:
             self._at_once, self._set_at = math.inf, bounds.set_at
         if not (bounds.target_wait_seconds and load.answering):
             return
-        if load.wait_seconds > bounds.target_wait_seconds:
+        if load.line_seconds > bounds.target_wait_seconds:
             self._at_once = load.at_once
+        elif load.wait_seconds > bounds.target_wait_seconds:
+            # Engines tell a mean of some time: after a burst it says nothing of what is there now.
+            said = max(1.0, load.said_at_once)
+            if load.said_at_once and load.pressing >= said * load.answering:
+                self._at_once = said
         else:
             self._at_once = max(self._at_once, load.pressing / load.answering)
 

@@ -1,6 +1,8 @@
 """RPCs for agents: the control stream, and the connections that they dial back."""
 
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -11,7 +13,7 @@ from windlass.core.errors import AppError, InvalidArgument, NotFound, Unavailabl
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import current_agent
 from windlass.sessions.tunnel.credential_watch import CredentialWatch
-from windlass.sessions.tunnel.domain import check_session, replica_of, unreachable
+from windlass.sessions.tunnel.domain import check_session, replica_of, too_many, unreachable
 from windlass.sessions.tunnel.pending_dials import PendingDials
 from windlass.sessions.tunnel.replicas import Replica
 from windlass.sessions.tunnel.store import RouteStore
@@ -21,6 +23,8 @@ from windlass.tunnel.multiplexer import Multiplexer
 from windlass.tunnel.splicing import splice
 
 Context = grpc.aio.ServicerContext[Any, Any]
+# Of one cluster, each with a hundred connections or more: an agent needs a few.
+MAX_LANES = 64
 # On calls of `Attach`: which life of the agent makes it.
 SESSION_KEY = "windlass-session"
 
@@ -50,6 +54,8 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
         self._dials = dials
         self._store = store
         self._credentials = credentials
+        # Calls of `Carry` that are open, by cluster.
+        self._lanes = Counter[str]()
 
     async def Listen(self, request: pb.ListenRequest, context: Context) -> AsyncIterator[pb.Dial]:
         """Streams the connections to dial back until a newer stream replaces this one."""
@@ -81,10 +87,24 @@ class SessionsAgentServicer(rpc.SessionsAgentServiceServicer):
             multiplexer.abort(revoked())
 
         with (
+            self._lane(agent.cluster_id),
             self._credentials.over(agent, session_of(context), end),
             self._replica.when_draining(multiplexer.drain),
         ):
             await multiplexer.run()
+
+    @contextmanager
+    def _lane(self, cluster_id: str) -> Iterator[None]:
+        """Counts a lane for the length of the block; raises `too_many_connections`."""
+        if self._lanes[cluster_id] >= MAX_LANES:
+            raise too_many()
+        self._lanes[cluster_id] += 1
+        try:
+            yield
+        finally:
+            self._lanes[cluster_id] -= 1
+            if not self._lanes[cluster_id]:
+                del self._lanes[cluster_id]
 
     async def Attach(  # type: ignore[override]  # reads and writes its context
         self, requests: object, context: Context

@@ -161,3 +161,18 @@ def test_a_constant_load_of_gpus_settles(
     rises = [after - before for before, after in itertools.pairwise(found) if after != before]
     turns = sum(before * after < 0 for before, after in itertools.pairwise(rises))
     assert turns <= 1
+
+
+def test_the_mean_of_a_burst_that_is_over_teaches_nothing_of_what_came_after() -> None:
+    scaler = Scaler()
+
+    def decide(at: float, requests: int, there: int, waited: float) -> int:
+        use = EngineUse(wait_seconds=waited, at_once=8 if waited else None)
+        return scaler.decide(at, there, ModelLoad(requests, engines=[use] * there), WAITS)
+
+    assert decide(0.0, 160, 10, 9.0) == 20
+    # The engines' mean is of half a minute, and forty requests wait for nothing any more.
+    assert decide(30.0, 40, 20, 5.0) == 20
+    for at in range(60, 2000, 30):
+        found = decide(float(at), 40, 20, 0.0)
+    assert found == 5

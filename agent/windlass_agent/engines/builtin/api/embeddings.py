@@ -1,6 +1,5 @@
 """POST /v1/embeddings: vectors as an embedder makes them, else the mean of the hidden states."""
 
-import asyncio
 import base64
 from array import array
 from functools import partial
@@ -53,9 +52,7 @@ async def embed(
     for start in range(0, len(inputs), BATCH):
         batch = inputs[start : start + BATCH]
         work = partial(service.scheduler.embed, batch, adapter.key if adapter else None)
-        async with service.embedding_places:
-            # Shielded: a client that leaves must not unpin the adapter under a pass.
-            vectors += await asyncio.shield(service.scheduler.call(work))
+        vectors += await service.passed(work)
     return vectors
 
 

@@ -12,7 +12,6 @@ from windlass_agent.engines.boundary import json_response
 from windlass_agent.engines.builtin.api.embeddings import BATCH, embed
 from windlass_agent.engines.builtin.generation.pooling import similarities
 from windlass_agent.engines.builtin.service import EngineService
-from windlass_agent.engines.builtin.text.tokenizer import TextPair
 
 
 async def rerank(request: web.Request, service: EngineService) -> web.Response:
@@ -55,23 +54,24 @@ async def _by_vectors(service: EngineService, body: RerankRequest) -> tuple[list
 
 
 async def _by_pairs(service: EngineService, body: RerankRequest) -> tuple[list[float], int]:
-    pairs = [await service.model.tokenizer.pair(body.query, text) for text in body.documents]
-    for number, pair in enumerate(pairs):
-        _fits(service, pair.ids, number)
+    # Alone first: it is a part of every pair.
+    _fits(service, await service.model.tokenizer.encode(body.query), -1)
     found: list[float] = []
-    for start in range(0, len(pairs), BATCH):
-        found += await _classify(service, pairs[start : start + BATCH])
-    return found, sum(len(pair.ids) for pair in pairs)
-
-
-async def _classify(service: EngineService, pairs: list[TextPair]) -> list[float]:
-    async with service.embedding_places:
-        work = partial(service.scheduler.classify, pairs)
-        return await service.scheduler.call(work)
+    tokens = 0
+    for start in range(0, len(body.documents), BATCH):
+        pairs = []
+        for number, text in enumerate(body.documents[start : start + BATCH], start):
+            pair = await service.model.tokenizer.pair(body.query, text)
+            _fits(service, pair.ids, number)
+            pairs.append(pair)
+        tokens += sum(len(pair.ids) for pair in pairs)
+        found += await service.passed(partial(service.scheduler.classify, pairs))
+    return found, tokens
 
 
 def _fits(service: EngineService, ids: list[int], number: int) -> None:
     limit = service.model.context_length
+    where = f"documents[{number}]" if number >= 0 else "query"
+    service.check_tokens(ids, param=where)
     if len(ids) > limit:
-        where = f"documents[{number}]" if number >= 0 else "query"
         raise too_long(len(ids), 0, limit=limit, param=where)

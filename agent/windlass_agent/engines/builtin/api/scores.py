@@ -1,6 +1,5 @@
 """POST /v1/score: how good answers are, by a reward model."""
 
-import asyncio
 import time
 from functools import partial
 from typing import Any
@@ -70,6 +69,7 @@ async def _ids(service: EngineService, one: str | Messages, where: str) -> list[
         except ApiError as error:
             error.param = (error.param or "messages").replace("messages", where, 1)
             raise
+    service.check_tokens(ids, param=where)
     if len(ids) > limit:
         raise too_long(len(ids), 0, limit=limit, param=where)
     return ids
@@ -82,7 +82,5 @@ async def _score(
     for start in range(0, len(inputs), BATCH):
         batch = inputs[start : start + BATCH]
         work = partial(service.scheduler.score, batch, adapter.key if adapter else None)
-        async with service.embedding_places:
-            # Shielded: a client that leaves must not unpin the adapter under a pass.
-            found += await asyncio.shield(service.scheduler.call(work))
+        found += await service.passed(work)
     return found

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -26,6 +27,11 @@ from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 SINGLE_THREAD_PARAMETERS = 20_000_000
 CLASSIFIER = "ForSequenceClassification"
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+# Of a folder that says one thing and holds another, by the libraries that read it.
+_UNFIT = (
+    *(OSError, ValueError, RuntimeError, AttributeError, TypeError, IndexError),
+    SafetensorError,
+)
 _AUTO: dict[Task, Any] = {
     "generate": AutoModelForCausalLM,
     "score": AutoModelForSequenceClassification,
@@ -67,12 +73,13 @@ def load_model(
         tokenizer = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
         )
-        pooler = Pooler.load(path, pooling, place)
-    except (OSError, ValueError) as error:
+        size = int(config.get_text_config().hidden_size)
+        pooler = Pooler.load(path, pooling, place, size) if pooling.layers else Pooler(pooling)
+        limit = _context(config, network, tokenizer, task)
+    except _UNFIT as error:
         raise UnsupportedModel(f"{path}: {error}") from error
     network = network.to(place).eval()
     torch.set_num_threads(_threads(network, place, cpus))
-    limit = _context(config, tokenizer, task)
     head = _head(network) if task == "score" else None
     return LoadedModel(
         network=network,
@@ -104,14 +111,24 @@ def _task(path: Path, config: AutoConfig) -> tuple[Task, Pooling]:
     known = {str(file.relative_to(path)) for file in path.rglob("*")}
     architectures = {"architectures": config.architectures}
     pooling = pooling_of(architectures, known, lambda name: (path / name).read_bytes())
+    if pooling and config.is_encoder_decoder:
+        raise UnsupportedModel("an encoder with a decoder beside it makes no vectors here")
     return ("embed", pooling) if pooling else ("generate", PLAIN)
 
 
-def _context(config: AutoConfig, tokenizer: PreTrainedTokenizerBase, task: Task) -> int:
+def _context(
+    config: AutoConfig, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task
+) -> int:
     """Tokens of the longest input."""
     limit = int(config.get_text_config().max_position_embeddings)
-    # Some encoders have fewer places than positions, which their tokenizers know.
-    return limit if task == "generate" else min(limit, tokenizer.model_max_length)
+    if task == "generate":
+        return limit
+    # Some encoders count positions from the one of padding, and have fewer places than positions.
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            skipped = 0 if module.padding_idx is None else module.padding_idx + 1
+            limit = min(limit, module.num_embeddings - skipped)
+    return min(limit, int(tokenizer.model_max_length))
 
 
 def _head(network: PreTrainedModel) -> torch.Tensor | None:

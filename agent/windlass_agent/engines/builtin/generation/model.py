@@ -75,8 +75,16 @@ class LoadedModel:
 
         `types` are those of the inputs' tokens, where a text of two parts tells them apart.
         """
-        ids, mask = self._batch(inputs)
-        extra = {} if types is None else {"token_type_ids": self._batch(types)[0]}
+        padding = getattr(self.network.config, "pad_token_id", None)
+        if padding is None and len(inputs) > 1:
+            # Networks that look for the last token that is no padding cannot do several.
+            alone = [None if types is None else [types[row]] for row in range(len(inputs))]
+            return [self.classify([one], alone[row])[0] for row, one in enumerate(inputs)]
+        ids, mask = self._batch(inputs, padding or 0)
+        known = getattr(self.network.config, "type_vocab_size", 0)
+        extra = {}
+        if types is not None and max(map(max, types)) < known:
+            extra["token_type_ids"] = self._batch(types)[0]
         logits = self.network(input_ids=ids, attention_mask=mask, **extra).logits
         values: list[float] = logits[:, 0].float().tolist()
         return values
@@ -106,10 +114,12 @@ class LoadedModel:
         ).last_hidden_state.float()
         return hidden, mask, ids
 
-    def _batch(self, inputs: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _batch(
+        self, inputs: Sequence[list[int]], padding: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows of one width, and where they are no padding, both [inputs, width]."""
         width = max(len(ids) for ids in inputs)
-        ids = torch.zeros(len(inputs), width, dtype=torch.long)
+        ids = torch.full((len(inputs), width), padding, dtype=torch.long)
         mask = torch.zeros(len(inputs), width, dtype=torch.long)
         for row, tokens in enumerate(inputs):
             ids[row, : len(tokens)] = torch.tensor(tokens)

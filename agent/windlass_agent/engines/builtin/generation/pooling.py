@@ -21,9 +21,12 @@ class Pooler:
     layers: tuple[torch.nn.Module, ...] = ()
 
     @classmethod
-    def load(cls, folder: Path, pooling: Pooling, device: str) -> "Pooler":
-        """Reads the layers of a model's folder; raises ValueError for one without its weights."""
-        layers = [_layer(folder, layer).to(device) for layer in pooling.layers]
+    def load(cls, folder: Path, pooling: Pooling, device: str, size: int) -> "Pooler":
+        """Reads the layers that follow states of `size`; raises ValueError for a misfit."""
+        layers = []
+        for layer in pooling.layers:
+            made, size = _layer(folder, layer, size)
+            layers.append(made.to(device))
         return cls(pooling, tuple(layers))
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor) -> list[list[float]]:
@@ -55,16 +58,24 @@ def similarities(vectors: Sequence[Sequence[float]], query: Sequence[float]) -> 
     return found
 
 
-def _layer(folder: Path, layer: DenseLayer) -> torch.nn.Module:
+def _layer(folder: Path, layer: DenseLayer, size: int) -> tuple[torch.nn.Module, int]:
+    """A layer on vectors of a size, and the size of those that it makes."""
     with safe_open(folder / layer.file, framework="pt") as tensors:
         names = set(tensors.keys())
         prefix = next((one for one in _NAMES if f"{one}weight" in names), None)
-        if prefix is None:
-            raise ValueError(f"{layer.file} has no weights of a layer")
+        if prefix is None or (layer.bias and f"{prefix}bias" not in names):
+            raise ValueError(f"{layer.file} has not the weights of a layer")
         weight = tensors.get_tensor(f"{prefix}weight").float()
         bias = tensors.get_tensor(f"{prefix}bias").float() if layer.bias else None
-    linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias)
+    if weight.dim() != 2 or weight.shape[1] != size:
+        raise ValueError(f"{layer.file} is {list(weight.shape)}; vectors have {size} numbers")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"{layer.file} has a bias of {list(bias.shape)}")
+    made = weight.shape[0]
+    linear = torch.nn.Linear(size, made, bias=layer.bias)
     linear.weight = torch.nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         linear.bias = torch.nn.Parameter(bias, requires_grad=False)
-    return torch.nn.Sequential(linear, torch.nn.Tanh()) if layer.activation == "tanh" else linear
+    if layer.activation == "tanh":
+        return torch.nn.Sequential(linear, torch.nn.Tanh()), made
+    return linear, made

@@ -116,17 +116,22 @@ class SequenceScheduler:
         values = self._model.classify(inputs, types if all(types) else None)
         return [1 / (1 + math.exp(-min(max(value, -700), 700))) for value in values]
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """Runs `work` between two ticks, where nothing else touches the model."""
+    async def call(self, work: Callable[[], T], over: Callable[[], None] = lambda: None) -> T:
+        """Runs `work` between two ticks, where nothing else touches the model.
+
+        Work whose caller has left meanwhile is not begun. `over` is called once nothing of it
+        runs, whether or not anybody waits.
+        """
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def run() -> None:
             try:
-                result = work()
+                if not answer.cancelled():
+                    self._post(_resolve, answer, work())
             except Exception as error:
                 self._post(_fail, answer, error)
-            else:
-                self._post(_resolve, answer, result)
+            finally:
+                self._post(over)
 
         self._notify(lambda: self._calls.append(run))
         return await answer
@@ -170,9 +175,9 @@ class SequenceScheduler:
                 self._wake.wait()
             self._waiting.extend(self._arrived)
             self._arrived.clear()
-            calls, self._calls = self._calls, deque()
+            call = self._calls.popleft() if self._calls else None
         self._drop_cancelled()
-        for call in calls:
+        if call is not None:
             call()
         return not self._stopping
 

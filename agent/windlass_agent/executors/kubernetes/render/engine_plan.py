@@ -10,6 +10,7 @@ from typing import Self
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
+from windlass.modelfiles.embedding import MODULES
 from windlass_agent.engines.pods import engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
@@ -129,6 +130,7 @@ class EnginePlan:
             gpus=self.gpus,
             nodes=self.nodes,
             is_member=is_member,
+            tells_pooling=any(file.path == MODULES for file in spec.model_files),
             scratch=SCRATCH,
         )
 

@@ -227,3 +227,15 @@ def test_names_of_engines_are_labels_and_begin_alike(identifier: str) -> None:
     assert is_dns_label(name)
     assert name.startswith(ENGINE_PREFIX)
     assert len(name) <= LONGEST_NAME
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_how_an_embedder_makes_vectors_is_read_of_the_list_of_its_files(told: bool) -> None:
+    names = ["model.safetensors", *(["modules.json"] if told else [])]
+    made = workload(
+        arguments=pb.EngineArguments(task="embed"),
+        model_files=[models_pb2.FileUrl(path=name, bytes=10) for name in names],
+    )
+    command = pod(made)["containers"][0]["command"]
+    assert "--runner=pooling" in command
+    assert any(word.startswith("--pooler-config") for word in command) is not told
