@@ -142,7 +142,8 @@ def answered(answer: httpx.Response) -> httpx.Response:
     """The answer, which is none of a fault of ours."""
     if answer.status_code >= 400:
         refused = refusal(answer)
-        assert refused.status < 500, refused
+        asked = answer.request
+        assert refused.status < 500, (asked.method, asked.url, asked.content, refused)
         assert not any(raw in refused.message for raw in RAW), refused.message
     return answer
 

@@ -38,6 +38,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "end_time": {"start_time": 1},
     "training_examples": {"dry_run": "true"},
     "arguments": {"engine": "vllm"},
+    "nodes": {"engine": "vllm"},
     "replicas": {"start": "0 8 * * *", "end": "0 9 * * *"},
 }
 # Fields whose greatest value has none beside it: a beginning needs an end.

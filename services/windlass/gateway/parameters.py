@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from windlass.core.errors import InvalidArgument
 
@@ -21,6 +21,15 @@ REPEATED = {
     "list_jobs": ("metadata", "status"),
     "query_usage": ("group_by", "models", "project_ids", "api_key_ids"),
 }
+
+
+def encodable(value: SecretStr) -> SecretStr:
+    """A secret; raises ValueError for half of a surrogate pair, which pydantic lets in here."""
+    try:
+        value.get_secret_value().encode()
+    except UnicodeEncodeError:
+        raise ValueError("it contains half of a surrogate pair") from None
+    return value
 
 
 class Body(BaseModel):

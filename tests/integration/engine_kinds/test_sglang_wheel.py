@@ -52,7 +52,9 @@ facts = {
 print(json.dumps(facts, default=str))
 """
 ARGUMENTS = ALL.model_copy(
-    update=dict.fromkeys(("kv_cache_bytes", "kv_offload_bytes", "lookup_tokens"))
+    update=dict.fromkeys(
+        ("kv_cache_bytes", "kv_offload_bytes", "lookup_tokens", "pipeline_parallel", "task")
+    )
     | {"max_adapter_rank": 20, "reasoning_parser": "qwen3", "tool_parser": "hermes"}
 )
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

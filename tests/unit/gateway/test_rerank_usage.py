@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.gateway.inference.head import read_head
-from windlass.gateway.inference.meter import TokenUsage, UsageBounds
+from windlass.gateway.inference.meter import UsageBounds
+from windlass.gateway.inference.sse import TokenUsage
 
 
 def counted(tokens: int, **asked: Any) -> int:

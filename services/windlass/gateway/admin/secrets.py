@@ -3,21 +3,23 @@
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.bounds import SECRET_BYTES
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.parameters import After, Body, Limit, encodable
 from windlass.gateway.plain import plain
 
 
 class PutSecret(Body):
     """A secret's value; no answer ever holds it."""
 
-    value: Annotated[SecretStr, Field(min_length=1, max_length=SECRET_BYTES)]
+    value: Annotated[
+        SecretStr, Field(min_length=1, max_length=SECRET_BYTES), AfterValidator(encodable)
+    ]
 
 
 def _render(secret: pb.Secret) -> Json:

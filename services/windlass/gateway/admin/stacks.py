@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
@@ -18,7 +18,7 @@ from windlass.bounds import (
 )
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page, render_model
-from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.parameters import After, Body, Limit, encodable
 from windlass.gateway.plain import plain
 from windlass.modelfiles.naming import ID_LENGTH
 
@@ -43,7 +43,7 @@ class PutStack(Body):
         str, Field(max_length=STACK_CA_BYTES, description="PEM of what certifies the stack.")
     ] = ""
     key: Annotated[
-        SecretStr | None,
+        Annotated[SecretStr, AfterValidator(encodable)] | None,
         Field(
             max_length=STACK_KEY_LENGTH,
             description="Key of the stack; left out: the one that is there. No answer holds it.",
