@@ -73,7 +73,7 @@ class EngineKeeper:
         # True of an engine that listens and has not answered for too long.
         self.unanswered = False
         self._silenced: Callable[[], None] = lambda: None
-        # Set once another pod of the engine has ended.
+        # Set while another pod of the engine has ended.
         self._broken = asyncio.Event()
 
     @property
@@ -95,9 +95,9 @@ class EngineKeeper:
         self._adapters.want(spec.adapters)
         self._ordered.set()
 
-    def break_off(self) -> None:
-        """Takes the engine for one that answers nothing any more: another pod of it has ended."""
-        self._broken.set()
+    def take_broken(self, broken: bool) -> None:
+        """Takes the engine for one that answers nothing while another pod of it has ended."""
+        (self._broken.set if broken else self._broken.clear)()
 
     def when_silent(self, called: Callable[[], None]) -> None:
         """Has `called` called whenever the engine is found to answer no more."""
@@ -108,10 +108,8 @@ class EngineKeeper:
         control = self._kind.control(self._endpoint)
         try:
             async with self._holding():
-                while not self._broken.is_set():
+                while True:
                     await self._serve(control, await self._started(control))
-                # Nothing comes after: the pods of its group end together.
-                await asyncio.Event().wait()
         finally:
             await control.close()
 
@@ -154,7 +152,7 @@ class EngineKeeper:
 
     async def _until_ready(self, control: EngineControl) -> None:
         # Another container's process: nothing announces it.
-        while not ((listens := await self._listens()) and await control.ready()):
+        while not ((listens := await self._listens()) and await self._is_ready(control)):
             if self.unanswered and not listens:
                 # Its container has ended, and another begins.
                 self.unanswered = False
@@ -162,6 +160,10 @@ class EngineKeeper:
                     self._become(clusters_pb2.PHASE_STARTING, "Loading")
             await asyncio.sleep(LOOK_SECONDS)
         self.unanswered = False
+
+    async def _is_ready(self, control: EngineControl) -> bool:
+        # It may say so though another pod of it has ended: the pods of its group end together.
+        return not self._broken.is_set() and await control.ready()
 
     def _fail_start(self) -> None:
         message = f"The engine did not answer within {START_SECONDS / 60:.0f} minutes of its start."

@@ -18,6 +18,7 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.engines.observed import (
+    SKEW_SECONDS,
     EngineRoot,
     EngineSnapshot,
     trim_group,
@@ -128,6 +129,24 @@ def test_a_group_that_is_preempted_has_not_ended_by_itself() -> None:
         assert (engine.broken, engine.failure) == (False, None)
 
 
+def test_what_ends_with_a_first_pod_that_left_breaks_neither_its_group_nor_the_next() -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, MEMBER), SERVES)
+    # The first pod is evicted alone, and the other's engine ends with it.
+    leaving, behind = replace(LEADER, deleting=True), replace(MEMBER, restarts=1, last_end=ENDED)
+    see(engine, group(leaving, MEMBER))
+    see(engine, group(leaving, behind))
+    ending = replace(behind, deleting=True)
+    for seconds, stale in ((100.0, behind), (100.0, ending), (SKEW_SECONDS / 2, ending)):
+        see(engine, group(replace(LEADER, uid="u-3", created=seconds), stale), LOADS)
+        assert (engine.broken, engine.failure) == (False, None)
+    # Its own members count.
+    fresh, own = replace(LEADER, uid="u-3", created=100), replace(behind, uid="u-4", created=99)
+    see(engine, group(fresh, own, ending), LOADS)
+    assert engine.broken
+    assert engine.failure is None, "the first of its ends"
+
+
 def test_ends_from_before_it_served_are_forgotten() -> None:
     engine = told(MADE)
     for number in range(3):
@@ -155,12 +174,13 @@ def test_objects_are_read_as_the_cluster_has_them() -> None:
                 "name": "e-0-2",
                 "namespace": "n",
                 "uid": "p",
+                "creationTimestamp": "2026-11-27T09:00:01Z",
                 "labels": marks | {labels.LWS_INDEX: "2"},
             }
         }
     )
     assert pod is not None
-    assert pod.rank == 2
+    assert (pod.rank, pod.created) == (2, 1795770001.0)
 
 
 def test_kueues_workload_of_a_group_is_found_by_its_set() -> None:

@@ -178,7 +178,7 @@ class EnginePodDriver:
             engine.see(
                 snapshot, self._said(snapshot), clock=clock, patience=self._patience, gpu=gpu
             )
-            if engine.broken and not was_broken:
+            if engine.broken != was_broken:
                 self._keepers.order()
             if engine.is_gone:
                 del self._engines[workload_id]
