@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.agent.kubernetes.test_tracked_engine import (
     LOADS,
     PATIENCE,
@@ -63,6 +64,35 @@ def test_the_route_leaves_with_the_first_pod_while_it_drains() -> None:
     see(engine, group(replace(LEADER, deleting=True), MEMBER), SERVES)
     assert not engine.serves
     assert (engine.status().phase, engine.failure) == (pb.PHASE_PENDING, None)
+
+
+@pytest.mark.parametrize(
+    ("others", "lost", "broken"),
+    [
+        ((), "", True),
+        ((replace(MEMBER, uid="u-3", phase="Pending", runner=None),), "", True),
+        ((replace(MEMBER, uid="u-3"),), "", True),
+        ((replace(MEMBER, phase="Failed", reason="Evicted"),), "", True),
+        ((replace(MEMBER, node="m", deleting=True),), "m", True),
+        # It waits for the first one's open requests.
+        ((replace(MEMBER, node="m", deleting=True),), "", False),
+    ],
+)
+def test_a_group_that_lacks_a_pod_gets_no_requests(
+    others: tuple[PodSnapshot, ...], lost: str, broken: bool
+) -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, MEMBER), SERVES)
+    see(engine, group(LEADER, *others, lost=frozenset({lost})), SERVES)
+    assert (engine.serves, engine.broken, engine.failure) == (False, broken, None)
+    see(engine, group(replace(LEADER, uid="u-8"), replace(MEMBER, uid="u-9")), SERVES)
+    assert (engine.serves, engine.broken) == (True, False)
+
+
+def test_a_group_serves_once_it_runs_on_every_node() -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, replace(MEMBER, phase="Pending", runner=None)), SERVES)
+    assert (engine.serves, engine.broken) == (False, False)
 
 
 def test_trouble_of_any_pod_is_told() -> None:

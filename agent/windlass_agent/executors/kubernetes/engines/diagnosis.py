@@ -32,11 +32,16 @@ _STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
 
 
 def diagnose(
-    snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None, *, ended: PodSnapshot | None
+    snapshot: EngineSnapshot,
+    state: keeper_pb2.EngineState | None,
+    *,
+    ended: PodSnapshot | None,
+    broken: bool,
 ) -> Diagnosis:
     """The diagnosis of an engine that should run; `state` is its keeper's, None without one.
 
     `ended` is the pod in which it ended once too often since it served last, None if it did not.
+    Nothing is sent to one on several nodes that is `broken`: its first pod alone cannot answer.
     """
     root, pod, live = snapshot.root, snapshot.pod, snapshot.live
     if root is None:
@@ -56,7 +61,8 @@ def diagnose(
     view = AttemptSnapshot(pods=tuple(live), events=snapshot.events, short=snapshot.short)
     if found := failures.troubled(live, short=snapshot.short) or refusals.noted(view, live):
         return found
-    if state is None:
+    partial = snapshot.is_grouped and (broken or not snapshot.is_whole)
+    if state is None or (partial and state.phase == pb.PHASE_RUNNING):
         return _STARTING
     if state.reason == DOWNLOAD:
         # The store may be back, or URLs renewed, before patience ends.

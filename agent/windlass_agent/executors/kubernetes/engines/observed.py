@@ -59,6 +59,8 @@ class EngineSnapshot:
     events: tuple[KubeEvent, ...] = ()
     # Whether some node takes nothing now that may do so again.
     short: bool = False
+    # Unreachable nodes of its pods.
+    lost: frozenset[str] = frozenset()
     position: int = 0
 
     @property
@@ -89,6 +91,12 @@ class EngineSnapshot:
     def live(self) -> list[PodSnapshot]:
         """The pods that should go on."""
         return [pod for pod in self.members if not (pod.deleting or pod.ended)]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the engine runs in a pod on each of its nodes."""
+        runs = [one for one in self.live if one.runner and one.runner.state == "running"]
+        return self.root is not None and len(runs) >= self.root.nodes
 
     @property
     def broken(self) -> PodSnapshot | None:
@@ -179,9 +187,13 @@ class EngineInformers:
                 admission=admission,
                 events=tuple(event for name in names for event in events.get(name, ())),
                 short=self._capacity.is_short,
+                lost=frozenset(pod.node for pod in own if self._is_lost(pod)),
                 position=positions.get(place, 0),
             )
         return found
+
+    def _is_lost(self, pod: PodSnapshot) -> bool:
+        return bool(pod.node) and self._capacity.is_lost(pod.node)
 
 
 def _standing(pod: PodSnapshot) -> tuple[bool, bool, int, str]:
