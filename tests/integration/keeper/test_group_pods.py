@@ -34,14 +34,14 @@ async def test_what_is_open_is_cut_and_it_serves_no_more_while_another_pod_has_e
     try:
         async with await asyncio.start_server(lambda _, writer: writer.close(), port=made.port):
             await until(lambda: made.keeper.serves)
-            made.keeper.take_broken(True)
+            made.keeper.take_others(broken=True, awaits_weights=False)
             await until(cut.is_set)
             # Though it listens, and says that it is ready.
             asked = made.kind.asked
             await until(lambda: made.keeper.unanswered and not made.keeper.serves)
             assert made.kind.asked == asked
             # Its agent was mistaken.
-            made.keeper.take_broken(False)
+            made.keeper.take_others(broken=False, awaits_weights=False)
             await until(lambda: made.keeper.serves)
     finally:
         running.cancel()
@@ -113,6 +113,7 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
         Authority.make(),
         lambda _: pb.EngineWorkload(model="m", nodes=2),
         lambda workload: workload in ended,
+        lambda workload: workload in ended,
     )
     stop = asyncio.Event()
 
@@ -127,6 +128,7 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
     for broken, change in ((True, ended.add), (False, ended.remove)):
         change(POD.key.workload)
         keepers.order()
-        assert (await anext(orders)).broken == broken
+        order = await anext(orders)
+        assert (order.broken, order.awaits_weights) == (broken, broken)
     stop.set()
     assert [order async for order in orders] == []

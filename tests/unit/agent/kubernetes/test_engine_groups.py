@@ -17,7 +17,9 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 )
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.keeper.v1.keeper_pb2 import EngineState
 from windlass.kubernetes import labels
+from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
 from windlass_agent.executors.kubernetes.engines.observed import (
     SKEW_SECONDS,
     EngineRoot,
@@ -87,6 +89,29 @@ def test_a_group_that_lacks_a_pod_gets_no_requests(
     assert (engine.serves, engine.broken, engine.failure) == (False, broken, None)
     see(engine, group(replace(LEADER, uid="u-8"), replace(MEMBER, uid="u-9")), SERVES)
     assert (engine.serves, engine.broken) == (True, False)
+
+
+FETCHES = EngineState(phase=pb.PHASE_STARTING, reason="Downloading")
+UNFETCHED = EngineState(phase=pb.PHASE_FAILED, reason="DownloadFailed")
+NOT_STARTED = EngineState(phase=pb.PHASE_FAILED, reason="StartFailed")
+
+
+@pytest.mark.parametrize(
+    ("states", "counts", "awaits"),
+    [
+        ([NOT_STARTED, LOADS], NOT_STARTED, False),
+        ([NOT_STARTED, FETCHES], FETCHES, True),
+        ([NOT_STARTED, None], None, True),
+        ([LOADS, FETCHES, UNFETCHED], UNFETCHED, True),
+        ([SERVES, None], SERVES, True),
+        ([None, FETCHES], None, True),
+        ([NOT_STARTED], NOT_STARTED, False),
+    ],
+)
+def test_a_start_is_not_judged_before_all_pods_have_weights(
+    states: list[EngineState | None], counts: EngineState | None, *, awaits: bool
+) -> None:
+    assert (said(states), awaits_weights(states)) == (counts, awaits)
 
 
 def test_a_group_serves_once_it_runs_on_every_node() -> None:

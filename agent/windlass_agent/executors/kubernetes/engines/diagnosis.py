@@ -1,6 +1,7 @@
 """Diagnosis of an engine from its objects and its keeper's word. Pure."""
 
 import re
+from collections.abc import Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
@@ -26,9 +27,26 @@ from windlass_agent.memory import in_units
 _LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
 # Reasons of the runtime for a container that never ran.
 _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
-DOWNLOAD = "DownloadFailed"
+# Keepers' reasons while weights are brought.
+DOWNLOAD, _DOWNLOADS = "DownloadFailed", "Downloading"
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
 _STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
+
+
+def awaits_weights(states: Sequence[keeper_pb2.EngineState | None]) -> bool:
+    """Returns True if a pod other than the first has no weights yet, by its keeper's word."""
+    fetching = (None, _DOWNLOADS, DOWNLOAD)
+    return any((one and one.reason) in fetching for one in states[1:])
+
+
+def said(states: Sequence[keeper_pb2.EngineState | None]) -> keeper_pb2.EngineState | None:
+    """The word that counts of the keepers of all pods, that of the first pod being the first."""
+    first, *others = states
+    if first is None or first.phase == pb.PHASE_RUNNING or not awaits_weights(states):
+        return first
+    # The first cannot start before: what it says of its start is not its fault.
+    fetching = sorted((one for one in others if one), key=lambda one: one.reason != DOWNLOAD)
+    return next((one for one in fetching if one.reason in (DOWNLOAD, _DOWNLOADS)), None)
 
 
 def diagnose(

@@ -47,6 +47,8 @@ class TrackedEngine:
     deleted_at: float = 0.0
     # Whether a call may have made it that nobody has answered.
     may_exist: bool = False
+    # Whether a pod other than the first still fetches.
+    awaits_weights: bool = False
     working: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
