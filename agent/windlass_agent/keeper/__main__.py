@@ -69,8 +69,7 @@ async def _keep(options: argparse.Namespace) -> None:
             certified.set()
         if order.HasField("engine"):
             keeper.order(order.engine)
-        if order.broken:
-            keeper.break_off()
+        keeper.take_others(broken=order.broken, awaits_weights=order.awaits_weights)
 
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(link.close)

@@ -73,8 +73,11 @@ class EngineKeeper:
         # True of an engine that listens and has not answered for too long.
         self.unanswered = False
         self._silenced: Callable[[], None] = lambda: None
-        # Set once another pod of the engine has ended.
+        # Set while another pod of the engine has ended.
         self._broken = asyncio.Event()
+        # Whether another pod still fetches, so that no time of the start passes.
+        self._awaits_weights = False
+        self._overdue: asyncio.TimerHandle | None = None
 
     @property
     def serves(self) -> bool:
@@ -95,9 +98,12 @@ class EngineKeeper:
         self._adapters.want(spec.adapters)
         self._ordered.set()
 
-    def break_off(self) -> None:
-        """Takes the engine for one that answers nothing any more: another pod of it has ended."""
-        self._broken.set()
+    def take_others(self, *, broken: bool, awaits_weights: bool) -> None:
+        """Takes how the other pods are: the engine answers nothing while one of them is gone."""
+        (self._broken.set if broken else self._broken.clear)()
+        if self._awaits_weights and not awaits_weights and self._overdue is not None:
+            self._time_start()
+        self._awaits_weights = awaits_weights
 
     def when_silent(self, called: Callable[[], None]) -> None:
         """Has `called` called whenever the engine is found to answer no more."""
@@ -108,16 +114,16 @@ class EngineKeeper:
         control = self._kind.control(self._endpoint)
         try:
             async with self._holding():
-                while not self._broken.is_set():
+                while True:
                     await self._serve(control, await self._started(control))
-                # Nothing comes after: the pods of its group end together.
-                await asyncio.Event().wait()
         finally:
             await control.close()
 
     async def attend(self) -> None:
         """Holds the weights of a pod where nothing answers, until cancelled."""
         async with self._holding():
+            # Its agent hears so that they are there.
+            self._become(clusters_pb2.PHASE_STARTING, "Loading")
             await asyncio.Event().wait()
 
     @contextlib.asynccontextmanager
@@ -139,8 +145,8 @@ class EngineKeeper:
         """Returns what the engine can do once it answers, also after its start has failed."""
         if not self.unanswered:
             self._become(clusters_pb2.PHASE_STARTING, "Loading")
-        loop, pauses = asyncio.get_running_loop(), Backoff(shortest=1.0, longest=30.0)
-        overdue = loop.call_later(START_SECONDS, self._fail_start)
+        pauses = Backoff(shortest=1.0, longest=30.0)
+        self._time_start()
         try:
             while True:
                 await self._until_ready(control)
@@ -150,11 +156,11 @@ class EngineKeeper:
                     log.warning("engine_not_ready", error=str(error))
                 await pauses.pause()
         finally:
-            overdue.cancel()
+            self._stop_timing()
 
     async def _until_ready(self, control: EngineControl) -> None:
         # Another container's process: nothing announces it.
-        while not ((listens := await self._listens()) and await control.ready()):
+        while not ((listens := await self._listens()) and await self._is_ready(control)):
             if self.unanswered and not listens:
                 # Its container has ended, and another begins.
                 self.unanswered = False
@@ -163,7 +169,23 @@ class EngineKeeper:
             await asyncio.sleep(LOOK_SECONDS)
         self.unanswered = False
 
+    async def _is_ready(self, control: EngineControl) -> bool:
+        # It may say so though another pod of it has ended: the pods of its group end together.
+        return not self._broken.is_set() and await control.ready()
+
+    def _time_start(self) -> None:
+        self._stop_timing()
+        loop = asyncio.get_running_loop()
+        self._overdue = loop.call_later(START_SECONDS, self._fail_start)
+
+    def _stop_timing(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
     def _fail_start(self) -> None:
+        if self._awaits_weights:
+            return
         message = f"The engine did not answer within {START_SECONDS / 60:.0f} minutes of its start."
         log.warning("engine_not_started", seconds=START_SECONDS)
         self._become(clusters_pb2.PHASE_FAILED, "StartFailed", message)

@@ -95,6 +95,8 @@ class ByteStream:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._wrote_at = time.monotonic()
+        # Whether its bytes go through another replica as well.
+        self.relayed = False
         # Bytes that the peer's window had room for, by whole writes.
         self.written = 0
         self._reading_since = 0.0

@@ -82,6 +82,27 @@ async def test_an_engine_that_never_listens_has_failed(started: Started) -> None
     assert not started.keeper.serves
 
 
+async def test_no_time_of_a_start_passes_while_another_pod_fetches(started: Started) -> None:
+    keeper, loop = started.keeper, asyncio.get_running_loop()
+    keeper.take_others(broken=False, awaits_weights=True)
+    await until(keeper.has_weights.is_set)
+    over = loop.create_future()
+    loop.call_later(2 * engine_keeper.START_SECONDS, over.set_result, None)
+    await over
+    assert keeper.state().reason == "Loading"
+    keeper.take_others(broken=False, awaits_weights=False)
+    assert not started.failed()
+    await until(started.failed)
+
+
+async def test_a_pod_without_a_door_says_that_its_weights_are_there(tmp_path: Path) -> None:
+    keeper = Started(tmp_path).keeper
+    attending = asyncio.create_task(keeper.attend())
+    await until(lambda: keeper.state().reason == "Loading")
+    attending.cancel()
+    await asyncio.gather(attending, return_exceptions=True)
+
+
 async def test_one_that_cannot_say_what_it_serves_is_asked_at_leisure(started: Started) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), port=started.port)
     async with server:

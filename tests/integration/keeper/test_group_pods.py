@@ -23,7 +23,7 @@ from windlass_agent.keeper.health import DRAINED
 from windlass_agent.keeper.leader import Leader
 
 
-async def test_what_is_open_is_cut_once_another_pod_has_ended_and_it_serves_no_more(
+async def test_what_is_open_is_cut_and_it_serves_no_more_while_another_pod_has_ended(
     tmp_path: Path,
 ) -> None:
     made = Started(tmp_path)
@@ -34,12 +34,15 @@ async def test_what_is_open_is_cut_once_another_pod_has_ended_and_it_serves_no_m
     try:
         async with await asyncio.start_server(lambda _, writer: writer.close(), port=made.port):
             await until(lambda: made.keeper.serves)
-            made.keeper.break_off()
+            made.keeper.take_others(broken=True, awaits_weights=False)
             await until(cut.is_set)
             # Though it listens, and says that it is ready.
             asked = made.kind.asked
             await until(lambda: made.keeper.unanswered and not made.keeper.serves)
             assert made.kind.asked == asked
+            # Its agent was mistaken.
+            made.keeper.take_others(broken=False, awaits_weights=False)
+            await until(lambda: made.keeper.serves)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -110,6 +113,7 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
         Authority.make(),
         lambda _: pb.EngineWorkload(model="m", nodes=2),
         lambda workload: workload in ended,
+        lambda workload: workload in ended,
     )
     stop = asyncio.Event()
 
@@ -119,11 +123,12 @@ async def test_a_pod_without_a_door_gets_orders_and_no_certificate() -> None:
 
     context: Any = Call()
     orders = servicer.Keep(reports(), context)
-    assert (await anext(orders)).certificate == b""
     order = await anext(orders)
-    assert (order.engine.nodes, order.broken) == (2, False)
-    ended.add(POD.key.workload)
-    keepers.order()
-    assert (await anext(orders)).broken
+    assert (order.certificate, order.engine.nodes, order.broken) == (b"", 2, False)
+    for broken, change in ((True, ended.add), (False, ended.remove)):
+        change(POD.key.workload)
+        keepers.order()
+        order = await anext(orders)
+        assert (order.broken, order.awaits_weights) == (broken, broken)
     stop.set()
     assert [order async for order in orders] == []

@@ -134,22 +134,32 @@ def _carried(stub: CarryStub, metadata: Any) -> tuple[Any, Callable[[], Awaitabl
     return call, close
 
 
-async def test_a_gateway_is_told_at_which_replica_a_tunnel_ends(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "relayed"),
+    [((0, 0, 0), False), *zip(PATHS.values(), (True, True, False), strict=True)],
+    ids=["direct", *PATHS],
+)
+async def test_a_gateway_is_told_whether_bytes_go_through_another_replica(
+    site: Site, tmp_path: Path, path: tuple[int, int, int], *, relayed: bool
+) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    agent = await site.agent(site.one.address)
-    async with await asyncio.start_unix_server(serve, tmp_path / "engine.sock"):
+    replicas = (site.one, site.two)
+    listen, bulk, asking = (replicas[number] for number in path)
+    agent = await site.agent(listen.address, bulk=bulk.address)
+    async with (
+        await asyncio.start_unix_server(serve, tmp_path / "engine.sock"),
+        grpc.aio.insecure_channel(asking.address) as channel,
+    ):
         agent.endpoints["engine-1"] = f"unix://{tmp_path}/engine.sock"
-        for replica, relayed in ((site.one, False), (site.two, True)):
-            async with grpc.aio.insecure_channel(replica.address) as channel:
-                token = (("windlass-service", replica.gateway.sign_service()),)
-                lanes = Lanes(partial(_carried, CarryStub(channel), token))
-                address = urlsplit(f"tunnel://{agent.cluster_id}/engine-1")
-                connection, is_relayed = await connect(lanes, address)
-                assert is_relayed == relayed
-                connection.close()
-                await lanes.close()
+        token = (("windlass-service", asking.gateway.sign_service()),)
+        lanes = Lanes(partial(_carried, CarryStub(channel), token))
+        address = urlsplit(f"tunnel://{agent.cluster_id}/engine-1")
+        connection, is_relayed = await connect(lanes, address)
+        assert is_relayed == relayed
+        connection.close()
+        await lanes.close()
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)

@@ -102,7 +102,14 @@ async def kubernetes_executor(
     runners = RunnerListener(
         PodTokens(kube, find_pod=attempts.pod, registered=jobs.registered),
         control,
-        KeeperServicer(pod_tokens, keepers, authority, engines.ordered, engines.broken),
+        KeeperServicer(
+            pod_tokens,
+            keepers,
+            authority,
+            engines.ordered,
+            engines.broken,
+            engines.awaits_weights,
+        ),
         authority=authority,
         listen=listen,
         host=settings.agent_address.rpartition(":")[0].strip("[]"),

@@ -15,6 +15,9 @@ class TunnelConnection(Protocol):
     `target_refused`, or what `abort` was given.
     """
 
+    # Whether its bytes go through another replica as well.
+    relayed: bool
+
     async def read(self) -> bytes:
         """The next bytes, at most 256 KiB; b"" once the target has ended its side."""
 

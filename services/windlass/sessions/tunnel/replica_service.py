@@ -40,6 +40,7 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
                 "The first chunk does not name a connection.", param="connection_id"
             )
         theirs = ByteStream(context)
+        theirs.relayed = True
         try:
             if first.HasField("target"):
                 ours = await self._tunnels.carry(first)
@@ -76,8 +77,8 @@ class SessionsInternalServicer(rpc.SessionsInternalServiceServicer):
         theirs = ByteStream(call)
         try:
             ours = await self._tunnels.connect(first.cluster_id, first.target)
-            relayed = not self._tunnels.holds(first.cluster_id)
-            await call.write(pb.Chunk(connection_id=first.target.workload_id, relayed=relayed))
+            workload_id = first.target.workload_id
+            await call.write(pb.Chunk(connection_id=workload_id, relayed=ours.relayed))
             await splice(theirs, ours)
             await theirs.finished()
         finally:

@@ -195,7 +195,9 @@ class Tunnels:
                 if not answer.done():
                     raise unreachable("The agent of this cluster does not answer.")
                 answer.result()
-                return over_call(call)
+                stream = over_call(call)
+                stream.relayed = True
+                return stream
             except BaseException:
                 call.cancel()
                 raise

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.agent.kubernetes.test_tracked_engine import (
     LOADS,
     PATIENCE,
@@ -16,8 +17,11 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 )
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.keeper.v1.keeper_pb2 import EngineState
 from windlass.kubernetes import labels
+from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
 from windlass_agent.executors.kubernetes.engines.observed import (
+    SKEW_SECONDS,
     EngineRoot,
     EngineSnapshot,
     trim_group,
@@ -62,6 +66,58 @@ def test_the_route_leaves_with_the_first_pod_while_it_drains() -> None:
     see(engine, group(replace(LEADER, deleting=True), MEMBER), SERVES)
     assert not engine.serves
     assert (engine.status().phase, engine.failure) == (pb.PHASE_PENDING, None)
+
+
+@pytest.mark.parametrize(
+    ("others", "lost", "broken"),
+    [
+        ((), "", True),
+        ((replace(MEMBER, uid="u-3", phase="Pending", runner=None),), "", True),
+        ((replace(MEMBER, uid="u-3"),), "", True),
+        ((replace(MEMBER, phase="Failed", reason="Evicted"),), "", True),
+        ((replace(MEMBER, node="m", deleting=True),), "m", True),
+        # It waits for the first one's open requests.
+        ((replace(MEMBER, node="m", deleting=True),), "", False),
+    ],
+)
+def test_a_group_that_lacks_a_pod_gets_no_requests(
+    others: tuple[PodSnapshot, ...], lost: str, broken: bool
+) -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, MEMBER), SERVES)
+    see(engine, group(LEADER, *others, lost=frozenset({lost})), SERVES)
+    assert (engine.serves, engine.broken, engine.failure) == (False, broken, None)
+    see(engine, group(replace(LEADER, uid="u-8"), replace(MEMBER, uid="u-9")), SERVES)
+    assert (engine.serves, engine.broken) == (True, False)
+
+
+FETCHES = EngineState(phase=pb.PHASE_STARTING, reason="Downloading")
+UNFETCHED = EngineState(phase=pb.PHASE_FAILED, reason="DownloadFailed")
+NOT_STARTED = EngineState(phase=pb.PHASE_FAILED, reason="StartFailed")
+
+
+@pytest.mark.parametrize(
+    ("states", "counts", "awaits"),
+    [
+        ([NOT_STARTED, LOADS], NOT_STARTED, False),
+        ([NOT_STARTED, FETCHES], FETCHES, True),
+        ([NOT_STARTED, None], None, True),
+        ([LOADS, FETCHES, UNFETCHED], UNFETCHED, True),
+        ([SERVES, None], SERVES, True),
+        ([None, FETCHES], None, True),
+        ([NOT_STARTED], NOT_STARTED, False),
+    ],
+)
+def test_a_start_is_not_judged_before_all_pods_have_weights(
+    states: list[EngineState | None], counts: EngineState | None, *, awaits: bool
+) -> None:
+    assert (said(states), awaits_weights(states)) == (counts, awaits)
+
+
+def test_a_group_serves_once_it_runs_on_every_node() -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, replace(MEMBER, phase="Pending", runner=None)), SERVES)
+    assert (engine.serves, engine.broken) == (False, False)
 
 
 def test_trouble_of_any_pod_is_told() -> None:
@@ -128,6 +184,24 @@ def test_a_group_that_is_preempted_has_not_ended_by_itself() -> None:
         assert (engine.broken, engine.failure) == (False, None)
 
 
+def test_what_ends_with_a_first_pod_that_left_breaks_neither_its_group_nor_the_next() -> None:
+    engine = told(MADE)
+    see(engine, group(LEADER, MEMBER), SERVES)
+    # The first pod is evicted alone, and the other's engine ends with it.
+    leaving, behind = replace(LEADER, deleting=True), replace(MEMBER, restarts=1, last_end=ENDED)
+    see(engine, group(leaving, MEMBER))
+    see(engine, group(leaving, behind))
+    ending = replace(behind, deleting=True)
+    for seconds, stale in ((100.0, behind), (100.0, ending), (SKEW_SECONDS / 2, ending)):
+        see(engine, group(replace(LEADER, uid="u-3", created=seconds), stale), LOADS)
+        assert (engine.broken, engine.failure) == (False, None)
+    # Its own members count.
+    fresh, own = replace(LEADER, uid="u-3", created=100), replace(behind, uid="u-4", created=99)
+    see(engine, group(fresh, own, ending), LOADS)
+    assert engine.broken
+    assert engine.failure is None, "the first of its ends"
+
+
 def test_ends_from_before_it_served_are_forgotten() -> None:
     engine = told(MADE)
     for number in range(3):
@@ -155,12 +229,13 @@ def test_objects_are_read_as_the_cluster_has_them() -> None:
                 "name": "e-0-2",
                 "namespace": "n",
                 "uid": "p",
+                "creationTimestamp": "2026-11-27T09:00:01Z",
                 "labels": marks | {labels.LWS_INDEX: "2"},
             }
         }
     )
     assert pod is not None
-    assert pod.rank == 2
+    assert (pod.rank, pod.created) == (2, 1795770001.0)
 
 
 def test_kueues_workload_of_a_group_is_found_by_its_set() -> None:

@@ -1,6 +1,7 @@
 """Diagnosis of an engine from its objects and its keeper's word. Pure."""
 
 import re
+from collections.abc import Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
@@ -26,17 +27,39 @@ from windlass_agent.memory import in_units
 _LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
 # Reasons of the runtime for a container that never ran.
 _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
-DOWNLOAD = "DownloadFailed"
+# Keepers' reasons while weights are brought.
+DOWNLOAD, _DOWNLOADS = "DownloadFailed", "Downloading"
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
 _STARTING = Diagnosis(phase=pb.PHASE_STARTING, reason="Starting")
 
 
+def awaits_weights(states: Sequence[keeper_pb2.EngineState | None]) -> bool:
+    """Returns True if a pod other than the first has no weights yet, by its keeper's word."""
+    fetching = (None, _DOWNLOADS, DOWNLOAD)
+    return any((one and one.reason) in fetching for one in states[1:])
+
+
+def said(states: Sequence[keeper_pb2.EngineState | None]) -> keeper_pb2.EngineState | None:
+    """The word that counts of the keepers of all pods, that of the first pod being the first."""
+    first, *others = states
+    if first is None or first.phase == pb.PHASE_RUNNING or not awaits_weights(states):
+        return first
+    # The first cannot start before: what it says of its start is not its fault.
+    fetching = sorted((one for one in others if one), key=lambda one: one.reason != DOWNLOAD)
+    return next((one for one in fetching if one.reason in (DOWNLOAD, _DOWNLOADS)), None)
+
+
 def diagnose(
-    snapshot: EngineSnapshot, state: keeper_pb2.EngineState | None, *, ended: PodSnapshot | None
+    snapshot: EngineSnapshot,
+    state: keeper_pb2.EngineState | None,
+    *,
+    ended: PodSnapshot | None,
+    broken: bool,
 ) -> Diagnosis:
     """The diagnosis of an engine that should run; `state` is its keeper's, None without one.
 
     `ended` is the pod in which it ended once too often since it served last, None if it did not.
+    Nothing is sent to one on several nodes that is `broken`: its first pod alone cannot answer.
     """
     root, pod, live = snapshot.root, snapshot.pod, snapshot.live
     if root is None:
@@ -56,7 +79,8 @@ def diagnose(
     view = AttemptSnapshot(pods=tuple(live), events=snapshot.events, short=snapshot.short)
     if found := failures.troubled(live, short=snapshot.short) or refusals.noted(view, live):
         return found
-    if state is None:
+    partial = snapshot.is_grouped and (broken or not snapshot.is_whole)
+    if state is None or (partial and state.phase == pb.PHASE_RUNNING):
         return _STARTING
     if state.reason == DOWNLOAD:
         # The store may be back, or URLs renewed, before patience ends.

@@ -15,7 +15,7 @@ from windlass.core import telemetry
 from windlass.core.ids import is_identifier
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.gpu_meter import GpuMeter
-from windlass_agent.executors.kubernetes.engines.diagnosis import DOWNLOAD
+from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import (
@@ -132,9 +132,14 @@ class EnginePodDriver:
         return order_of(engine.workload) if engine is not None and is_wanted else None
 
     def broken(self, workload_id: str) -> bool:
-        """Returns True if a pod of an engine on several nodes has ended."""
+        """Returns True if a pod of an engine on several nodes is gone."""
         engine = self._engines.get(workload_id)
         return engine is not None and engine.broken
+
+    def awaits_weights(self, workload_id: str) -> bool:
+        """Returns True if a pod other than the first of an engine still fetches its weights."""
+        engine = self._engines.get(workload_id)
+        return engine is not None and engine.awaits_weights
 
     @property
     def has_groups(self) -> bool:
@@ -172,13 +177,12 @@ class EnginePodDriver:
                 self._engines[workload_id] = self._found(root)
         clock = time.monotonic()
         for workload_id, engine in list(self._engines.items()):
-            before, was_broken = engine.status(), engine.broken
+            before, ordered = engine.status(), (engine.broken, engine.awaits_weights)
             snapshot = snapshots.get(workload_id, _NOTHING)
-            gpu = self._gpu_use(snapshot)
-            engine.see(
-                snapshot, self._said(snapshot), clock=clock, patience=self._patience, gpu=gpu
-            )
-            if engine.broken and not was_broken:
+            gpu, states = self._gpu_use(snapshot), self._states(snapshot)
+            engine.see(snapshot, said(states), clock=clock, patience=self._patience, gpu=gpu)
+            engine.awaits_weights = awaits_weights(states)
+            if (engine.broken, engine.awaits_weights) != ordered:
                 self._keepers.order()
             if engine.is_gone:
                 del self._engines[workload_id]
@@ -195,13 +199,14 @@ class EnginePodDriver:
             return None
         return self._gpus.use([(pod.namespace, pod.name) for pod in snapshot.live])
 
-    def _said(self, snapshot: EngineSnapshot) -> keeper_pb2.EngineState | None:
-        """The word of the first pod's keeper, or that of one whose node gets no weights."""
-        if snapshot.pod is None:
-            return None
+    def _states(self, snapshot: EngineSnapshot) -> list[keeper_pb2.EngineState | None]:
+        """The words of the keepers of pods, the first pod's first; None of each without one."""
+        if snapshot.pod is None or snapshot.root is None:
+            return [None]
         states = [self._keepers.state(pod.uid) for pod in snapshot.live]
-        failed = (one for one in states[1:] if one is not None and one.reason == DOWNLOAD)
-        return next(failed, states[0])
+        if snapshot.is_grouped:
+            return states + [None] * (snapshot.root.nodes - len(states))
+        return states[:1]
 
     def _found(self, root: EngineRoot) -> TrackedEngine:
         """An engine that an earlier life of the agent made, until somebody tells of it."""

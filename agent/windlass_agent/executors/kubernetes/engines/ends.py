@@ -15,12 +15,14 @@ class EngineEnds:
         self._served = ("", 0)
         # First pods of groups that broke, which are made anew, each with the pod that ended.
         self._groups: dict[str, PodSnapshot] = {}
+        # The first pod that was last seen to leave while none had ended: the others end with it.
+        self._left = ""
 
     def look(self, snapshot: EngineSnapshot, *, serves: bool) -> PodSnapshot | None:
         """The pod in which it ended once too often; None while it has not."""
         if serves:
             self._groups.clear()
-        if snapshot.root is not None and snapshot.root.nodes > 1:
+        if snapshot.is_grouped:
             return self._of_group(snapshot)
         pod = snapshot.pod
         if pod is None:
@@ -32,7 +34,30 @@ class EngineEnds:
         return pod if pod.restarts - known >= ENDS else None
 
     def _of_group(self, snapshot: EngineSnapshot) -> PodSnapshot | None:
-        leader = next((pod for pod in snapshot.pods if pod.rank == 0), None)
-        if leader is not None and (broken := snapshot.broken):
+        leader, broken = snapshot.leader, snapshot.broken
+        if leader is not None and broken is None and leader.deleting:
+            self._left = leader.uid
+        if leader is not None and broken is not None and leader.uid != self._left:
             self._groups[leader.uid] = broken
         return next(reversed(self._groups.values())) if len(self._groups) >= ENDS else None
+
+
+class ServingGroup:
+    """The pods that an engine on several nodes serves with."""
+
+    def __init__(self) -> None:
+        self._leader, self._uids = "", frozenset[str]()
+        # True if one of them is gone while the first stays: no other can take its place.
+        self.broken = False
+
+    def look(self, snapshot: EngineSnapshot, *, serves: bool) -> None:
+        """Takes what the cluster shows, and whether its keeper says that it serves."""
+        leader = snapshot.leader
+        if not snapshot.is_grouped or leader is None or leader.uid != self._leader:
+            self._leader, self._uids = leader.uid if leader is not None else "", frozenset()
+        if serves and not self._uids and snapshot.is_grouped and snapshot.is_whole:
+            self._uids = frozenset(pod.uid for pod in snapshot.live)
+        left = (pod for pod in snapshot.members if not pod.ended)
+        # One that leaves waits for what is open in the first; on a node that is lost it cannot.
+        there = {pod.uid for pod in left if not (pod.deleting and pod.node in snapshot.lost)}
+        self.broken = not self._uids <= there

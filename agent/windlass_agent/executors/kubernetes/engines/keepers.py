@@ -93,7 +93,8 @@ class Keepers:
 class KeeperServicer(rpc.KeeperServiceServicer):
     """Certifies doors and passes orders.
 
-    `ordered` returns the engine that a pod should be, `broken` whether another pod of it has ended.
+    `ordered` returns the engine that a pod should be, `broken` whether another pod of it is gone,
+    `awaits_weights` whether another still fetches.
     """
 
     def __init__(
@@ -103,12 +104,14 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         authority: Authority,
         ordered: Callable[[str], clusters_pb2.EngineWorkload | None],
         broken: Callable[[str], bool] = lambda _: False,
+        awaits_weights: Callable[[str], bool] = lambda _: False,
     ):
         self._tokens = tokens
         self._keepers = keepers
         self._authority = authority
         self._ordered = ordered
         self._broken = broken
+        self._awaits_weights = awaits_weights
 
     async def Keep(
         self, request_iterator: AsyncIterator[pb.KeeperReport], context: Context
@@ -148,7 +151,8 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         while not (call.superseded or hearing.done()):
             call.news.clear()
             engine, broken = self._ordered(workload_id), self._broken(workload_id)
-            order = pb.EngineOrder(engine=engine, broken=broken)
+            awaits = self._awaits_weights(workload_id)
+            order = pb.EngineOrder(engine=engine, broken=broken, awaits_weights=awaits)
             if (engine is not None or broken) and order != told:
                 told = order
                 yield order

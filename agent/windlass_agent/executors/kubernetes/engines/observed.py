@@ -21,6 +21,8 @@ from windlass_agent.kube import Informer, Kube
 from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS, Resource
 from windlass_agent.kueue.workload import Workload
 
+# Clocks of API servers differ by less.
+SKEW_SECONDS = 5.0
 Object = Mapping[str, Any]
 
 
@@ -57,6 +59,8 @@ class EngineSnapshot:
     events: tuple[KubeEvent, ...] = ()
     # Whether some node takes nothing now that may do so again.
     short: bool = False
+    # Unreachable nodes of its pods.
+    lost: frozenset[str] = frozenset()
     position: int = 0
 
     @property
@@ -66,16 +70,43 @@ class EngineSnapshot:
         return first if first is not None and first.rank == 0 else None
 
     @property
+    def is_grouped(self) -> bool:
+        """True of an engine on several nodes."""
+        return self.root is not None and self.root.nodes > 1
+
+    @property
+    def leader(self) -> PodSnapshot | None:
+        """The first pod, which may be ending; None while there is none."""
+        return next((pod for pod in self.pods if pod.rank == 0), None)
+
+    @property
+    def members(self) -> list[PodSnapshot]:
+        """The pods but those of a group that the first pod does not belong to."""
+        if not self.is_grouped or (leader := self.leader) is None:
+            return list(self.pods)
+        # A first pod that goes alone is replaced while the others of its group still end.
+        return [pod for pod in self.pods if pod.created >= leader.created - SKEW_SECONDS]
+
+    @property
     def live(self) -> list[PodSnapshot]:
         """The pods that should go on."""
-        return [pod for pod in self.pods if not (pod.deleting or pod.ended)]
+        return [pod for pod in self.members if not (pod.deleting or pod.ended)]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the engine runs in a pod on each of its nodes."""
+        runs = [one for one in self.live if one.runner and one.runner.state == "running"]
+        return self.root is not None and len(runs) >= self.root.nodes
 
     @property
     def broken(self) -> PodSnapshot | None:
         """A pod of several whose engine has ended, and with it that of all; None without one."""
-        if self.root is None or self.root.nodes == 1:
+        leader = self.leader
+        if not self.is_grouped or leader is None:
             return None
-        return next((pod for pod in self.pods if pod.restarts or _has_ended(pod)), None)
+        # One that leaves before the first pod may be of a former group.
+        counted = (pod for pod in self.members if leader.deleting or not pod.deleting)
+        return next((pod for pod in counted if pod.restarts or _has_ended(pod)), None)
 
     @property
     def is_gone(self) -> bool:
@@ -156,9 +187,13 @@ class EngineInformers:
                 admission=admission,
                 events=tuple(event for name in names for event in events.get(name, ())),
                 short=self._capacity.is_short,
+                lost=frozenset(pod.node for pod in own if self._is_lost(pod)),
                 position=positions.get(place, 0),
             )
         return found
+
+    def _is_lost(self, pod: PodSnapshot) -> bool:
+        return bool(pod.node) and self._capacity.is_lost(pod.node)
 
 
 def _standing(pod: PodSnapshot) -> tuple[bool, bool, int, str]:

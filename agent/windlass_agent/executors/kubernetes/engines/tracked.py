@@ -12,7 +12,7 @@ from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.engines.load import EngineLoad, load_of
 from windlass_agent.engines.metering import SteppedLoad
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
-from windlass_agent.executors.kubernetes.engines.ends import EngineEnds
+from windlass_agent.executors.kubernetes.engines.ends import EngineEnds, ServingGroup
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
 from windlass_agent.executors.kubernetes.render.engine_plan import digest
@@ -47,10 +47,13 @@ class TrackedEngine:
     deleted_at: float = 0.0
     # Whether a call may have made it that nobody has answered.
     may_exist: bool = False
+    # Whether a pod other than the first still fetches.
+    awaits_weights: bool = False
     working: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
     _ends: EngineEnds = field(default_factory=EngineEnds)
+    _group: ServingGroup = field(default_factory=ServingGroup)
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
     _digest: str = ""
@@ -73,8 +76,8 @@ class TrackedEngine:
 
     @property
     def broken(self) -> bool:
-        """True if one of its pods has ended, so that what is open in the first is not answered."""
-        return self.snapshot.broken is not None
+        """True if one of its pods is gone, so that what is open in the first is not answered."""
+        return self.snapshot.broken is not None or self._group.broken
 
     @property
     def serves(self) -> bool:
@@ -121,10 +124,13 @@ class TrackedEngine:
             self.made_at, self.may_exist = 0.0, False
         else:
             self.deleted_at = 0.0
+        serves = state is not None and _runs(state)
+        self._group.look(snapshot, serves=serves)
         leaves = snapshot.root is not None and snapshot.root.deleting
         if self.is_wanted and not leaves and not (snapshot.root is None and self._trouble[1]):
-            ended = self._ends.look(snapshot, serves=state is not None and _runs(state))
-            self.find(diagnose(snapshot, state, ended=ended), clock=clock, patience=patience)
+            ended = self._ends.look(snapshot, serves=serves)
+            found = diagnose(snapshot, state, ended=ended, broken=self.broken)
+            self.find(found, clock=clock, patience=patience)
         self._load.take(clock, *((self.load, gpu) if self.serves else (None, None)))
 
     def find(self, found: Diagnosis, *, clock: float, patience: Patience) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from windlass.kubernetes import labels
@@ -103,6 +104,8 @@ class PodSnapshot:
     # How often its main container was started anew, and how that ended last.
     restarts: int = 0
     last_end: Container | None = None
+    # Seconds of Unix time.
+    created: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -234,6 +237,7 @@ def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
         address=status.get("podIP", ""),
         restarts=found.get("restartCount", 0) if found else 0,
         last_end=_container({"state": found.get("lastState")}) if found else None,
+        created=_seconds(metadata.get("creationTimestamp")),
     )
 
 
@@ -267,6 +271,10 @@ def _conditions(status: Object) -> dict[str, Condition]:
         )
         for one in status.get("conditions") or ()
     }
+
+
+def _seconds(timestamp: str | None) -> float:
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
 def _memory_limit(spec: Object, main: str) -> str:

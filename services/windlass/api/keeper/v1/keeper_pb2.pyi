@@ -135,10 +135,13 @@ class EngineOrder(google.protobuf.message.Message):
     CERTIFICATE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
     BROKEN_FIELD_NUMBER: builtins.int
+    AWAITS_WEIGHTS_FIELD_NUMBER: builtins.int
     certificate: builtins.bytes
     """PEM, for the key of the request. On the first message."""
     broken: builtins.bool
-    """Another pod of the engine has ended: nothing that is open will be answered."""
+    """Another pod of the engine is gone: nothing that is open will be answered."""
+    awaits_weights: builtins.bool
+    """Another pod of the engine still fetches its weights: the first one cannot start before."""
     @property
     def engine(self) -> windlass.api.clusters.v1.clusters_pb2.EngineWorkload: ...
     def __init__(
@@ -147,8 +150,9 @@ class EngineOrder(google.protobuf.message.Message):
         certificate: builtins.bytes = ...,
         engine: windlass.api.clusters.v1.clusters_pb2.EngineWorkload | None = ...,
         broken: builtins.bool = ...,
+        awaits_weights: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["engine", b"engine"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["broken", b"broken", "certificate", b"certificate", "engine", b"engine"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["awaits_weights", b"awaits_weights", "broken", b"broken", "certificate", b"certificate", "engine", b"engine"]) -> None: ...
 
 Global___EngineOrder: typing_extensions.TypeAlias = EngineOrder

@@ -177,7 +177,7 @@ class Chunk(google.protobuf.message.Message):
     error: builtins.str
     """The dial failed; the call ends."""
     relayed: builtins.bool
-    """On the first answer of `Connect`: the cluster's control stream ends at another replica."""
+    """On the first answer of `Connect`: the bytes go through another replica as well."""
     @property
     def target(self) -> Global___Target: ...
     def __init__(
