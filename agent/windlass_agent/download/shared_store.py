@@ -21,9 +21,13 @@ from windlass.core import telemetry
 from windlass_agent.download.room import free_bytes, held_bytes, needed_bytes, no_room, used_at
 from windlass_agent.download.transfer import (
     PATIENCE_SECONDS,
+    DiskError,
+    DownloadError,
+    Renewed,
     checked,
     fetch_files,
     is_whole,
+    missing,
     storage_error,
 )
 from windlass_agent.folders import private_folder
@@ -52,6 +56,8 @@ class SharedStore:
         self._patience_seconds = patience_seconds
         self._holder = uuid.uuid4().hex
         self._held: set[Path] = set()
+        # What came whole of versions that are not there yet.
+        self._drafts: set[Path] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -64,11 +70,19 @@ class SharedStore:
             for path in self._held:
                 path.unlink(missing_ok=True)
             self._held.clear()
+            for draft in tuple(self._drafts):
+                self._drop(draft)
 
-    async def fetch(self, version_id: str, files: Iterable[models_pb2.FileUrl]) -> Path:
+    async def fetch(
+        self,
+        version_id: str,
+        files: Iterable[models_pb2.FileUrl],
+        *,
+        renewed: Renewed | None = None,
+    ) -> Path:
         """The folder of a version, found or downloaded, and held from now on.
 
-        Raises DownloadError.
+        Files that came whole are kept for the next call. Raises DownloadError.
         """
         wanted = checked(version_id, files)
         target = self._folder / version_id
@@ -81,7 +95,7 @@ class SharedStore:
             while not await self._find(target, wanted):
                 if not self._lease(version_id):
                     await self._wait(version_id)
-                elif await self._bring(target, wanted):
+                elif await self._bring(target, wanted, renewed):
                     break
             os.utime(target)
         except OSError as error:
@@ -98,23 +112,41 @@ class SharedStore:
         self._put_aside(target)
         return False
 
-    async def _bring(self, target: Path, wanted: list[models_pb2.FileUrl]) -> bool:
+    async def _bring(
+        self, target: Path, wanted: list[models_pb2.FileUrl], renewed: Renewed | None
+    ) -> bool:
         """Downloads a version under the lease; returns False if another one was there first."""
         draft = self._own(target.name, _PART)
+        self._drafts.add(draft)
         try:
-            await asyncio.to_thread(self._make_room, needed_bytes(wanted))
-            await fetch_files(wanted, private_folder(draft), self._patience_seconds)
-            try:
-                draft.rename(target)
-            except OSError:
-                if target.exists():
-                    return False
-                raise
-            log.info("model_downloaded", version=target.name, files=len(wanted))
-            return True
+            await asyncio.to_thread(self._make_room, needed_bytes(missing(draft, wanted)))
+            await fetch_files(wanted, private_folder(draft), self._patience_seconds, renewed)
+            return await self._publish(draft, target, wanted)
+        except (DiskError, OSError):
+            # What is there may be the room that others wait for.
+            await asyncio.to_thread(self._drop, draft)
+            raise
         finally:
-            await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
             self._release(self._lease_of(target.name))
+
+    async def _publish(self, draft: Path, target: Path, wanted: list[models_pb2.FileUrl]) -> bool:
+        """Makes a draft the version; returns False if another one was there first."""
+        if not is_whole(draft, wanted):
+            raise DownloadError("others removed files while they came; they are brought again")
+        try:
+            draft.rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+            await asyncio.to_thread(self._drop, draft)
+            return False
+        self._drafts.discard(draft)
+        log.info("model_downloaded", version=target.name, files=len(wanted))
+        return True
+
+    def _drop(self, draft: Path) -> None:
+        self._drafts.discard(draft)
+        shutil.rmtree(draft, ignore_errors=True)
 
     def _lease(self, version_id: str) -> bool:
         """Returns True if this process alone should download a version."""
@@ -141,6 +173,10 @@ class SharedStore:
                     await asyncio.to_thread(path.touch, mode=0o600)
                 except OSError as error:
                     log.warning("store_mark_not_renewed", error=str(error))
+            for draft in tuple(self._drafts):
+                # Not made anew: others may have removed it.
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(os.utime, draft)
 
     def _release(self, path: Path) -> None:
         self._held.discard(path)
@@ -235,10 +271,20 @@ class SharedStore:
         for path in tuple(self._folder.iterdir()):
             if not path.name.endswith((_PART, _GONE)):
                 continue
-            version, _, owner = path.stem.removeprefix(".").rpartition(".")
-            holders = set(self._holders(version))
-            if owner not in holders if path.suffix == _PART else not holders - {self._holder}:
-                shutil.rmtree(path, ignore_errors=True)
+            version, _, _ = path.stem.removeprefix(".").rpartition(".")
+            others = set(self._holders(version)) - {self._holder}
+            if path.suffix == _GONE:
+                if not others:
+                    shutil.rmtree(path, ignore_errors=True)
+            elif self._age(path) > STALE_SECONDS:
+                # At once, so that no half of it becomes a version if its owner lives after all.
+                self._remove_aside(path)
+
+    def _remove_aside(self, draft: Path) -> None:
+        aside = draft.with_suffix(_GONE)
+        with contextlib.suppress(FileNotFoundError):
+            draft.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _is_intact(folder: Path, wanted: list[models_pb2.FileUrl]) -> bool:

@@ -8,7 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
-from windlass_agent.download import DownloadError
+from windlass_agent.download import DownloadError, Renewed
 from windlass_agent.machine.program_output import one_line
 
 log = telemetry.logger("keeper")
@@ -20,7 +20,13 @@ Become = Callable[["clusters_pb2.Phase.ValueType", str, str], None]
 class WeightFolder(Protocol):
     """A place that weights are brought to."""
 
-    async def fetch(self, version_id: str, files: list[models_pb2.FileUrl]) -> Path:
+    async def fetch(
+        self,
+        version_id: str,
+        files: list[models_pb2.FileUrl],
+        *,
+        renewed: Renewed | None = None,
+    ) -> Path:
         """The folder of a version; raises DownloadError."""
 
 
@@ -33,7 +39,11 @@ async def bring_weights(
         spec = order()
         become(clusters_pb2.PHASE_STARTING, "Downloading", "")
         try:
-            await folder.fetch(spec.model_version_id, list(spec.model_files))
+            await folder.fetch(
+                spec.model_version_id,
+                list(spec.model_files),
+                renewed=lambda: order().model_files,
+            )
         except DownloadError as error:
             message = one_line(str(error), characters=MESSAGE_LENGTH)
             log.warning("weights_not_fetched", message=message)

@@ -69,9 +69,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that something was downloaded into."""
     seen: list[Path] = []
 
-    async def counted(wanted: Any, into: Path, patience_seconds: float) -> None:
+    async def counted(wanted: Any, into: Path, *more: Any) -> None:
         seen.append(into)
-        await fetch_files(wanted, into, patience_seconds)
+        await fetch_files(wanted, into, *more)
 
     monkeypatch.setattr(subject, "fetch_files", counted)
     return seen
@@ -128,7 +128,7 @@ async def test_a_pod_that_is_killed_keeps_nobody_waiting(
     process.send_signal(signal.SIGKILL)
     process.wait()
     server.close()
-    for path in (folder / ".marks").iterdir():
+    for path in (*(folder / ".marks").iterdir(), *folder.glob(".*.part")):
         os.utime(path, (0, 0))
     (folder / ".marks" / "mv-slow.lease").rename(folder / ".marks" / "mv-a.lease")
     monkeypatch.setattr(subject, "LOOK_SECONDS", 0.01)
