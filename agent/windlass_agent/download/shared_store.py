@@ -8,16 +8,16 @@ Ages are measured by the volume's own clock, so that clocks of nodes may differ.
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
+from windlass_agent.download.intact import is_intact
 from windlass_agent.download.room import free_bytes, held_bytes, needed_bytes, no_room, used_at
 from windlass_agent.download.transfer import (
     PATIENCE_SECONDS,
@@ -38,8 +38,6 @@ BEAT_SECONDS = 30.0
 STALE_SECONDS = 900.0
 LEASE_SECONDS = 120.0
 LOOK_SECONDS = 1.0
-# Of a version that is found, so many bytes are read and compared, the smallest files first.
-CHECKED_BYTES = 16 * 2**30
 _MARKS = ".marks"
 _PART, _GONE = ".part", ".gone"
 
@@ -86,30 +84,51 @@ class SharedStore:
         """
         wanted = checked(version_id, files)
         target = self._folder / version_id
+        mark = self._mark(version_id)
+        was_held = mark in self._held
         try:
             private_folder(self._folder / _MARKS)
             # Before it is looked for: whoever removes one looks for marks last.
-            mark = self._mark(version_id)
             mark.touch(mode=0o600)
             self._held.add(mark)
-            while not await self._find(target, wanted):
-                if not self._lease(version_id):
-                    await self._wait(version_id)
-                elif await self._bring(target, wanted, renewed):
-                    break
-            os.utime(target)
-        except OSError as error:
-            raise storage_error(error) from error
+            while not (await self._find_or_bring(target, wanted, renewed) and _use(target, mark)):
+                pass
+        except BaseException as error:
+            if not was_held:
+                self._release(mark)
+            if isinstance(error, OSError):
+                raise storage_error(error) from error
+            raise
         return target
 
-    async def _find(self, target: Path, wanted: list[models_pb2.FileUrl]) -> bool:
-        """Returns True for a version that is there as listed; one that differs is put aside."""
-        if not target.exists():
-            return False
-        if await asyncio.to_thread(_is_intact, target, wanted):
+    async def _find_or_bring(
+        self, target: Path, wanted: list[models_pb2.FileUrl], renewed: Renewed | None
+    ) -> bool:
+        """Returns True once a version is there as listed, False if it is to be looked for again."""
+        if await self._find(target, wanted):
             return True
+        if self._lease(target.name):
+            return await self._bring(target, wanted, renewed)
+        await self._wait(target.name)
+        return False
+
+    async def _find(self, target: Path, wanted: list[models_pb2.FileUrl]) -> bool:
+        """Returns True for a version that is there as listed; one that differs is put aside.
+
+        Raises DownloadError for one that differs and is in use, OSError for one that is not read.
+        """
+        try:
+            if await asyncio.to_thread(is_intact, target, wanted):
+                return True
+        except FileNotFoundError:
+            # Not there, or not any more.
+            return False
         log.error("stored_model_differs", version=target.name)
-        self._put_aside(target)
+        if self._take_aside(target, self._is_used) is None and self._is_used(target.name):
+            raise DownloadError(
+                "The model's files on the shared volume differ from its list, and other engines "
+                "use them. They are brought anew once those engines have ended."
+            )
         return False
 
     async def _bring(
@@ -230,30 +249,47 @@ class SharedStore:
 
     def _remove(self, target: Path) -> None:
         """Removes a version unless somebody holds it."""
-        if self._is_held(target.name):
-            return
+        if (aside := self._take_aside(target, self._is_held)) is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+            log.info("stored_model_removed", version=target.name)
+
+    def _take_aside(self, target: Path, held: Callable[[str], bool]) -> Path | None:
+        """Takes a version out of sight; returns None for one that is held, or not there."""
+        if held(target.name):
+            return None
         aside = self._put_aside(target)
-        if aside is None:
-            return
         # Whoever marked it before it went may have found it.
-        if self._is_held(target.name):
+        if aside is not None and held(target.name):
             with contextlib.suppress(OSError):
                 aside.rename(target)
-            return
-        shutil.rmtree(aside, ignore_errors=True)
-        log.info("stored_model_removed", version=target.name)
+            return None
+        return aside
 
     def _put_aside(self, target: Path) -> Path | None:
         """Takes a version out of sight; its files stay for whoever has them open."""
         aside = self._folder / f".{target.name}.{uuid.uuid4().hex}{_GONE}"
         try:
             target.rename(aside)
+            os.utime(aside)
         except FileNotFoundError:
             return None
         return aside
 
     def _is_held(self, version_id: str) -> bool:
         return any(holder != self._holder for holder in self._holders(version_id))
+
+    def _is_used(self, version_id: str) -> bool:
+        """Returns True if others have found a version, and do not only look for it."""
+        return bool(self._uses(version_id).keys() - {self._holder})
+
+    def _uses(self, version_id: str) -> dict[str, float]:
+        """Returns since when, by the volume's clock, each holder has used a version."""
+        found = {}
+        for holder in self._holders(version_id):
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                mark = self._folder / _MARKS / f"{version_id}.{holder}"
+                found[holder] = float(mark.read_text())
+        return found
 
     def _holders(self, version_id: str) -> Iterator[str]:
         """Yields holders of a version; removes marks that nobody renews."""
@@ -272,9 +308,9 @@ class SharedStore:
             if not path.name.endswith((_PART, _GONE)):
                 continue
             version, _, _ = path.stem.removeprefix(".").rpartition(".")
-            others = set(self._holders(version)) - {self._holder}
+            uses = self._uses(version)
             if path.suffix == _GONE:
-                if not others:
+                if all(since > used_at(path) for since in uses.values()):
                     shutil.rmtree(path, ignore_errors=True)
             elif self._age(path) > STALE_SECONDS:
                 # At once, so that no half of it becomes a version if its owner lives after all.
@@ -287,21 +323,12 @@ class SharedStore:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _is_intact(folder: Path, wanted: list[models_pb2.FileUrl]) -> bool:
-    """Compares a folder with its list: names, sizes, and digests as far as `CHECKED_BYTES`."""
-    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    there = {str(path.relative_to(folder)) for path in found if not path.is_symlink()}
-    if (
-        len(found) != len(wanted)
-        or there != {file.path for file in wanted}
-        or not is_whole(folder, wanted)
-    ):
+def _use(target: Path, mark: Path) -> bool:
+    """Notes in a mark since when its holder uses a version; returns False for one that went."""
+    if not (found := mark.stat()).st_size:
+        mark.write_text(str(found.st_mtime))
+    try:
+        os.utime(target)
+    except FileNotFoundError:
         return False
-    left = CHECKED_BYTES
-    for file in sorted(wanted, key=lambda one: one.bytes):
-        left -= file.bytes
-        if left >= 0:
-            with (folder / file.path).open("rb") as content:
-                if hashlib.file_digest(content, "sha256").digest() != file.sha256:
-                    return False
     return True
