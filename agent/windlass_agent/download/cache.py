@@ -80,6 +80,10 @@ class ModelCache:
                 raise storage_error(error) from error
         return target
 
+    def draft_bytes(self, version_id: str) -> int:
+        """Bytes that have come of a version that is not there yet."""
+        return held_bytes(self._folder / f"{version_id}.part")
+
     def versions(self) -> frozenset[str]:
         """The versions that are on disk now."""
         names = (path.name for path in self._folder.iterdir())

@@ -101,6 +101,10 @@ class SharedStore:
             raise
         return target
 
+    def draft_bytes(self, version_id: str) -> int:
+        """Bytes that have come of a version that is not there yet."""
+        return held_bytes(self._own(version_id, _PART))
+
     async def _find_or_bring(
         self, target: Path, wanted: list[models_pb2.FileUrl], renewed: Renewed | None
     ) -> bool:
