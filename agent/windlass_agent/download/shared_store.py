@@ -30,7 +30,6 @@ from windlass_agent.download.transfer import (
     missing,
     storage_error,
 )
-from windlass_agent.folders import private_folder
 
 log = telemetry.logger("download")
 BEAT_SECONDS = 30.0
@@ -87,7 +86,7 @@ class SharedStore:
         mark = self._mark(version_id)
         was_held = mark in self._held
         try:
-            private_folder(self._folder / _MARKS)
+            _make(self._folder / _MARKS)
             # Before it is looked for: whoever removes one looks for marks last.
             mark.touch(mode=0o600)
             self._held.add(mark)
@@ -143,7 +142,8 @@ class SharedStore:
         self._drafts.add(draft)
         try:
             await asyncio.to_thread(self._make_room, needed_bytes(missing(draft, wanted)))
-            await fetch_files(wanted, private_folder(draft), self._patience_seconds, renewed)
+            _make(draft)
+            await fetch_files(wanted, draft, self._patience_seconds, renewed)
             return await self._publish(draft, target, wanted)
         except (DiskError, OSError):
             # What is there may be the room that others wait for.
@@ -325,6 +325,11 @@ class SharedStore:
         with contextlib.suppress(FileNotFoundError):
             draft.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder; volumes may map its owner, and permit no change of its mode."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _use(target: Path, mark: Path) -> bool:

@@ -303,6 +303,21 @@ async def test_a_full_disk_is_told_in_numbers(
         assert left(folder) == set()
 
 
+async def test_a_volume_may_map_owners(
+    origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS with all_squash does, whose folders belong to a user that the pod is not."""
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "getuid", lambda: 10_001)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    pod = SharedStore(folder)
+    async with pod.open():
+        assert same(await pod.fetch("mv-a", files(origin, "mv-a")), origin, "mv-a")
+
+
 async def test_marks_are_renewed_for_as_long_as_a_pod_lives(
     origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
