@@ -101,8 +101,8 @@ class SharedStore:
         return target
 
     def draft_bytes(self, version_id: str) -> int:
-        """Bytes that have come of a version that is not there yet."""
-        return held_bytes(self._own(version_id, _PART))
+        """Bytes that have come of a version that is not there yet, whoever brings it."""
+        return sum(map(held_bytes, self._folder.glob(f".{version_id}.*{_PART}")))
 
     async def _find_or_bring(
         self, target: Path, wanted: list[models_pb2.FileUrl], renewed: Renewed | None

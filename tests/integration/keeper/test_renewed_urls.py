@@ -106,8 +106,10 @@ async def test_the_next_try_brings_what_is_missing(
     origin.answers = 2
     with pytest.raises(DownloadError, match="HTTP 403"):
         await kept.fetch("mv-a", origin.signed())
+    assert kept.draft_bytes("mv-a") == sum(file.bytes for file in origin.signed()[1:])
     origin.good, origin.answers = 2, 10
     assert brought(await kept.fetch("mv-a", origin.signed()))
+    assert not kept.draft_bytes("mv-a")
     assert origin.asked == dict.fromkeys(CONTENT, 1)
 
 
