@@ -21,9 +21,12 @@ from windlass_agent.download.room import (
 )
 from windlass_agent.download.transfer import (
     PATIENCE_SECONDS,
+    DiskError,
+    Renewed,
     checked,
     fetch_files,
     is_whole,
+    missing,
     storage_error,
 )
 from windlass_agent.folders import private_folder
@@ -40,6 +43,8 @@ class ModelCache:
         self._patience_seconds = patience_seconds
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._users: dict[str, int] = defaultdict(int)
+        # Drafts of this process; of one that was killed nobody knows what is whole.
+        self._begun: set[Path] = set()
 
     @contextlib.contextmanager
     def using(self, version_id: str) -> Iterator[None]:
@@ -51,24 +56,33 @@ class ModelCache:
             self._users[version_id] -= 1
 
     async def fetch(
-        self, version_id: str, files: Iterable[models_pb2.FileUrl], *, spared: float = 0.0
+        self,
+        version_id: str,
+        files: Iterable[models_pb2.FileUrl],
+        *,
+        renewed: Renewed | None = None,
+        spared: float = 0.0,
     ) -> Path:
         """The folder of a version, downloaded if need be; raises DownloadError.
 
         Versions that nothing uses give way, the oldest first, until there is room; so large a
         share of the disk is `spared`. A store that is away is asked again until no byte has come
-        for the patience.
+        for the patience, by the `renewed` URLs; files that came whole are kept for the next call.
         """
         wanted = checked(version_id, files)
         target = self._folder / version_id
         async with self._locks[version_id]:
             try:
                 if not is_whole(target, wanted):
-                    await self._download(target, wanted, spared)
+                    await self._download(target, wanted, spared, renewed)
                 os.utime(target)
             except OSError as error:
                 raise storage_error(error) from error
         return target
+
+    def draft_bytes(self, version_id: str) -> int:
+        """Bytes that have come of a version that is not there yet."""
+        return held_bytes(self._folder / f"{version_id}.part")
 
     def versions(self) -> frozenset[str]:
         """The versions that are on disk now."""
@@ -110,11 +124,25 @@ class ModelCache:
             if free_bytes(self._folder) - kept < needed:
                 await self._remove(path)
 
-    async def _download(self, target: Path, files: list[models_pb2.FileUrl], spared: float) -> None:
+    async def _download(
+        self,
+        target: Path,
+        files: list[models_pb2.FileUrl],
+        spared: float,
+        renewed: Renewed | None,
+    ) -> None:
         draft = target.with_name(f"{target.name}.part")
-        await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+        if draft not in self._begun:
+            await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+            self._begun.add(draft)
         await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
-        await self._make_room(needed_bytes(files), spared)
-        await fetch_files(files, private_folder(draft), self._patience_seconds)
-        draft.rename(target)
+        try:
+            await self._make_room(needed_bytes(missing(draft, files)), spared)
+            await fetch_files(files, private_folder(draft), self._patience_seconds, renewed)
+            draft.rename(target)
+        except (DiskError, OSError):
+            # What is there may be the room that others wait for.
+            await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+            raise
+        self._begun.discard(draft)
         log.info("model_downloaded", version=target.name, files=len(files))

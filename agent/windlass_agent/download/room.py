@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from windlass.api.models.v1 import models_pb2
-from windlass_agent.download.transfer import DownloadError
+from windlass_agent.download.transfer import DiskError
 from windlass_agent.memory import in_units
 
 
@@ -46,9 +46,9 @@ def needed_bytes(files: Iterable[models_pb2.FileUrl]) -> int:
     return sum(file.bytes for file in files)
 
 
-def no_room(needed: int, free: int, held: int) -> DownloadError:
+def no_room(needed: int, free: int, held: int) -> DiskError:
     """The refusal of files that do not fit, since what is in use takes `held` bytes."""
-    return DownloadError(
+    return DiskError(
         f"The model's {in_units(needed)} do not fit: {in_units(max(0, free))} are free, and models "
         f"in use take {in_units(held)}."
     )

@@ -5,7 +5,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +16,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.ids import is_identifier
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}")
+_SCHEMES = ("http://", "https://")
 _PARALLEL = 4
 _BATCH_BYTES = 4 * 2**20
 _REFUSED = frozenset({400, 401, 403, 404, 410})
@@ -26,26 +27,44 @@ class DownloadError(Exception):
     """A file did not come, or not as promised; the message says which and why."""
 
 
+class DiskError(DownloadError):
+    """The disk has no room for the files, or fails."""
+
+
 class _Refused(DownloadError):
     """The same URL can only fail again."""
 
 
-async def fetch_files(
-    files: list[models_pb2.FileUrl], folder: Path, patience_seconds: float
-) -> None:
-    """Brings files into an empty folder, each compared with its digest; raises DownloadError.
+class _Differs(DownloadError):
+    """The file is another one than was promised, whatever its URL."""
 
-    A store that is away is asked again until no byte has come for `patience_seconds`.
+
+# The files of an order that may have come since, with URLs that are good now.
+Renewed = Callable[[], Iterable[models_pb2.FileUrl]]
+
+
+async def fetch_files(
+    files: list[models_pb2.FileUrl],
+    folder: Path,
+    patience_seconds: float,
+    renewed: Renewed | None = None,
+) -> None:
+    """Brings what a folder lacks of files, each compared with its digest; raises DownloadError.
+
+    A file has its name once it is whole, so that the next call goes on where one has failed. Each
+    try reads the newest URL. A store that is away is asked again until no byte has come for
+    `patience_seconds`.
     """
-    waiting = list(files)
+    waiting = missing(folder, files)
+    newest = renewed or (lambda: files)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
     async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
 
         async def take() -> None:
             while waiting:
-                await _fetch(session, folder, waiting.pop(), patience_seconds)
+                await _fetch(session, folder, waiting.pop(), patience_seconds, newest)
 
-        tasks = [asyncio.create_task(take()) for _ in range(min(_PARALLEL, len(files)))]
+        tasks = [asyncio.create_task(take()) for _ in range(min(_PARALLEL, len(waiting)))]
         try:
             await asyncio.gather(*tasks)
         except OSError as error:
@@ -57,19 +76,45 @@ async def fetch_files(
 
 
 async def _fetch(
-    session: aiohttp.ClientSession, folder: Path, file: models_pb2.FileUrl, patience_seconds: float
+    session: aiohttp.ClientSession,
+    folder: Path,
+    file: models_pb2.FileUrl,
+    patience_seconds: float,
+    newest: Renewed,
 ) -> None:
     path = folder / file.path
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # No file's own name begins with a dot.
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        await _transfer(session, file, draft, patience_seconds, newest)
+        draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+async def _transfer(
+    session: aiohttp.ClientSession,
+    file: models_pb2.FileUrl,
+    draft: Path,
+    patience_seconds: float,
+    newest: Renewed,
+) -> None:
     clock, backoff = asyncio.get_running_loop().time, Backoff()
     reached, alive = 0, clock()
     while True:
-        transfer = _Transfer(file, path)
+        url = _newest_url(file, newest)
+        transfer = _Transfer(file, draft, url)
         try:
             await transfer.run(session)
             return
-        except _Refused:
+        except _Differs:
             raise
+        except _Refused:
+            if _newest_url(file, newest) == url:
+                raise
+            # It has expired meanwhile.
+            continue
         except (DownloadError, aiohttp.ClientError, TimeoutError) as error:
             if transfer.size > reached:
                 reached, alive = transfer.size, clock()
@@ -82,15 +127,16 @@ async def _fetch(
 class _Transfer:
     """One try at one file."""
 
-    def __init__(self, file: models_pb2.FileUrl, path: Path):
+    def __init__(self, file: models_pb2.FileUrl, path: Path, url: str):
         self._file = file
         self._path = path
+        self._url = url
         self._hash = hashlib.sha256()
         self.size = 0
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Raises DownloadError, aiohttp.ClientError, TimeoutError or OSError."""
-        url = URL(self._file.url, encoded=True)
+        url = URL(self._url, encoded=True)
         async with session.get(url, allow_redirects=False) as response:
             if response.status in _REFUSED:
                 raise _Refused(
@@ -105,7 +151,7 @@ class _Transfer:
                     batch += chunk
                     self.size += len(chunk)
                     if self.size > self._file.bytes:
-                        raise _Refused(f"{self._file.path} is larger than its listed size")
+                        raise _Differs(f"{self._file.path} is larger than its listed size")
                     if len(batch) >= _BATCH_BYTES:
                         await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
                         batch.clear()
@@ -114,13 +160,21 @@ class _Transfer:
         if self.size != self._file.bytes:
             raise DownloadError(f"only {self.size} of {self._file.bytes} bytes arrived")
         if self._hash.digest() != self._file.sha256:
-            raise _Refused(f"{self._file.path} does not match its listed SHA-256")
+            raise _Differs(f"{self._file.path} does not match its listed SHA-256")
 
     def _write(self, descriptor: int, data: bytes) -> None:
         self._hash.update(data)
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
+
+
+def _newest_url(file: models_pb2.FileUrl, newest: Renewed) -> str:
+    """The URL that came last for the same content."""
+    for one in newest():
+        if (one.path, one.sha256) == (file.path, file.sha256) and one.url.startswith(_SCHEMES):
+            return one.url
+    return file.url
 
 
 def safe_path(path: str) -> str:
@@ -144,7 +198,7 @@ def _check(file: models_pb2.FileUrl) -> None:
     safe_path(file.path)
     if len(file.sha256) != 32:
         raise DownloadError(f"{file.path} has no SHA-256")
-    if not file.url.startswith(("http://", "https://")):
+    if not file.url.startswith(_SCHEMES):
         raise DownloadError(f"{file.path} has no URL")
 
 
@@ -154,6 +208,11 @@ def is_whole(folder: Path, files: Iterable[models_pb2.FileUrl]) -> bool:
         return all((folder / file.path).stat().st_size == file.bytes for file in files)
     except OSError:
         return False
+
+
+def missing(folder: Path, files: Iterable[models_pb2.FileUrl]) -> list[models_pb2.FileUrl]:
+    """The files that a folder does not have at their listed size."""
+    return [file for file in files if not is_whole(folder, [file])]
 
 
 def said_of_store(error: Exception) -> str:
@@ -167,8 +226,8 @@ def said_of_store(error: Exception) -> str:
     return f"the connection to the object store was lost ({type(error).__name__})"
 
 
-def storage_error(error: OSError) -> DownloadError:
+def storage_error(error: OSError) -> DiskError:
     """The words for tenants about a disk that fails."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DownloadError("no space is left on the disk")
-    return DownloadError(f"the disk cannot be written: {error}")
+        return DiskError("no space is left on the disk")
+    return DiskError(f"the disk cannot be written: {error}")

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.core.backoff import doubled
 from windlass_agent.download import DownloadError, ModelCache
@@ -68,6 +70,9 @@ class AdapterSet:
             for identifier, error in self._errors.items()
         ]
         return loaded + failed
+
+    def _newest_files(self, adapter: pb.AdapterSpec) -> Iterable[models_pb2.FileUrl]:
+        return self._wanted.get(adapter.id, adapter).files
 
     def forget(self) -> None:
         """Forgets all loaded adapters, since the engine has ended."""
@@ -136,7 +141,11 @@ class AdapterSet:
             try:
                 if self._disk is not None:
                     await self._disk.make_room(adapter, self._wanted.values())
-                path = await self._models.fetch(adapter.version_id, adapter.files)
+                path = await self._models.fetch(
+                    adapter.version_id,
+                    adapter.files,
+                    renewed=partial(self._newest_files, adapter),
+                )
                 shown = await asyncio.to_thread(self._shelf.put, path)
                 await control.load_adapter(adapter.id, shown)
             except (EngineError, DownloadError, OSError) as error:

@@ -1,5 +1,6 @@
 """The weights that a keeper brings, by the URLs of its agent's newest order."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -8,11 +9,12 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
-from windlass_agent.download import DownloadError
+from windlass_agent.download import DownloadError, Renewed
 from windlass_agent.machine.program_output import one_line
 
 log = telemetry.logger("keeper")
 MESSAGE_LENGTH = 2000
+LOOK_SECONDS = 5.0
 
 Become = Callable[["clusters_pb2.Phase.ValueType", str, str], None]
 
@@ -20,24 +22,60 @@ Become = Callable[["clusters_pb2.Phase.ValueType", str, str], None]
 class WeightFolder(Protocol):
     """A place that weights are brought to."""
 
-    async def fetch(self, version_id: str, files: list[models_pb2.FileUrl]) -> Path:
+    async def fetch(
+        self,
+        version_id: str,
+        files: list[models_pb2.FileUrl],
+        *,
+        renewed: Renewed | None = None,
+    ) -> Path:
         """The folder of a version; raises DownloadError."""
+
+    def draft_bytes(self, version_id: str) -> int:
+        """Bytes that have come of a version that is not there yet."""
 
 
 async def bring_weights(
     folder: WeightFolder, order: Callable[[], clusters_pb2.EngineWorkload], become: Become
 ) -> str:
     """Returns the id of the version once it is there, however often it takes."""
-    pauses = Backoff(shortest=1.0, longest=30.0)
+    pauses, progress = Backoff(shortest=1.0, longest=30.0), _Progress(folder)
+    become(clusters_pb2.PHASE_STARTING, "Downloading", "")
     while True:
         spec = order()
-        become(clusters_pb2.PHASE_STARTING, "Downloading", "")
+        watch = asyncio.create_task(progress.watch(spec.model_version_id, become))
         try:
-            await folder.fetch(spec.model_version_id, list(spec.model_files))
+            await folder.fetch(
+                spec.model_version_id,
+                list(spec.model_files),
+                renewed=lambda: order().model_files,
+            )
         except DownloadError as error:
             message = one_line(str(error), characters=MESSAGE_LENGTH)
             log.warning("weights_not_fetched", message=message)
+            progress.has_failed = True
             become(clusters_pb2.PHASE_FAILED, "DownloadFailed", message)
-            await pauses.pause()
-            continue
-        return spec.model_version_id
+        else:
+            return spec.model_version_id
+        finally:
+            watch.cancel()
+        await pauses.pause()
+
+
+class _Progress:
+    """Keeps a failure that no try has overcome, so that the agent's patience can run out."""
+
+    def __init__(self, folder: WeightFolder):
+        self._folder = folder
+        self._most = 0
+        self.has_failed = False
+
+    async def watch(self, version_id: str, become: Become) -> None:
+        """Takes a failure back once more has come than ever before; runs until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            there = await asyncio.to_thread(self._folder.draft_bytes, version_id)
+            if there > self._most and self.has_failed:
+                self.has_failed = False
+                become(clusters_pb2.PHASE_STARTING, "Downloading", "")
+            self._most = max(self._most, there)

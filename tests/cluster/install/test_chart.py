@@ -157,6 +157,27 @@ def test_an_administrator_may_make_the_namespaces() -> None:
     }
 
 
+@pytest.mark.parametrize("made", [2**40, 0])
+def test_the_agent_alone_makes_and_deletes_the_claim_that_it_makes(made: int) -> None:
+    weights = {"claim": "windlass-weights", "bytes": made}
+    found = {
+        one["metadata"]["name"]: one["spec"]
+        for one in rendered({"cluster": {"engines": {"weights": weights}}})
+        if one["kind"] == "ValidatingAdmissionPolicy"
+    }
+    mounts = [one["message"] for one in found["windlass-agent-weights"]["validations"]]
+    assert any("ephemeral" in message for message in mounts)
+    claims = found["windlass-agent-weights-copies"]
+    (rule,) = claims["matchConstraints"]["resourceRules"]
+    by_windlass = [one for one in claims["validations"] if "Windlass" in one["message"]]
+    expected = (["CREATE", "DELETE"], 2) if made else (["CREATE"], 0)
+    assert (rule["operations"], len(by_windlass)) == expected
+    assert all(
+        "'system:serviceaccount:windlass-agent:windlass-agent'" in one["expression"]
+        for one in by_windlass
+    )
+
+
 def test_federation_widens_rights_in_projects_namespaces_alone_and_only_when_asked() -> None:
     before, after = (
         set(rules(rendered({"federation": {"enabled": enabled}}))) for enabled in (False, True)

@@ -125,16 +125,47 @@ async def test_what_cannot_be_brought_says_why(
     assert (await refusal(platform, "tiny", project="proj-b"))[0] == "model_not_found"
     await change(platform, state="ready", finished_at=1.0)
     # Bounds hold for all of a request.
-    await platform.live_cluster("north", keeps_models=True)
+    north = await platform.live_cluster("north", keeps_models=True)
     monkeypatch.setattr(store, "MAX_OPEN", 1)
-    reason, message = await refusal(platform, "tiny")
+    both = east.cluster_id, north.cluster_id
+    reason, message = await refusal(platform, "tiny", *both)
     assert (reason, "would have 2 unfinished" in message) == ("too_many_prefetches", True)
     async with platform.app.database.begin() as connection:
         await set_bound(connection, "proj-a", Quota.FETCHED_BYTES, SIZE)
-    reason, message = await refusal(platform, "tiny")
+    reason, message = await refusal(platform, "tiny", *both)
     assert reason == "quota_exceeded"
     assert f"would have {2 * SIZE} bytes fetched in 24 hours; its quota is {SIZE}" in message
     assert [one.id for one in await listed(platform)] == [made.id]
+
+
+async def test_all_clusters_are_as_many_as_a_project_may_have(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("east", "west", "north"):
+        await platform.live_cluster(name, keeps_models=True)
+    monkeypatch.setattr(store, "MAX_OPEN", 2)
+    begun = await put(platform, "tiny")
+    assert len(begun) == 2
+    # The same wish is the same prefetches.
+    assert await put(platform, "tiny") == begun
+    await platform.import_model("other", FILES, **platform.tenant())
+    assert (await refusal(platform, "other"))[0] == "too_many_prefetches"
+
+
+async def test_each_try_counts_in_the_quota(platform: Platform) -> None:
+    await platform.live_cluster("east", keeps_models=True)
+    async with platform.app.database.begin() as connection:
+        await set_bound(connection, "proj-a", Quota.FETCHED_BYTES, 2 * SIZE)
+    for _ in range(2):
+        await put(platform, "tiny")
+        # One that is open is the same.
+        await put(platform, "tiny")
+        await change(platform, state="failed", finished_at=CLOCK)
+    reason, message = await refusal(platform, "tiny")
+    assert (reason, f"would have {3 * SIZE} bytes" in message) == ("quota_exceeded", True)
+    # A day later it counts from the beginning.
+    await change(platform, counted_at=1.0)
+    await put(platform, "tiny")
 
 
 async def test_a_prefetch_fails_in_words(platform: Platform) -> None:

@@ -4,6 +4,7 @@ Pods are objects of this process, and where one is killed, a process; the volume
 """
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from tests.support.agents.file_store import Store, file_store, files
 from tests.support.waiting import until
 
-from windlass_agent.download import DownloadError, SharedStore
+from windlass_agent.download import DownloadError, SharedStore, intact
 from windlass_agent.download import shared_store as subject
 from windlass_agent.download.transfer import fetch_files
 
@@ -69,9 +70,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that something was downloaded into."""
     seen: list[Path] = []
 
-    async def counted(wanted: Any, into: Path, patience_seconds: float) -> None:
+    async def counted(wanted: Any, into: Path, *more: Any) -> None:
         seen.append(into)
-        await fetch_files(wanted, into, patience_seconds)
+        await fetch_files(wanted, into, *more)
 
     monkeypatch.setattr(subject, "fetch_files", counted)
     return seen
@@ -128,7 +129,7 @@ async def test_a_pod_that_is_killed_keeps_nobody_waiting(
     process.send_signal(signal.SIGKILL)
     process.wait()
     server.close()
-    for path in (folder / ".marks").iterdir():
+    for path in (*(folder / ".marks").iterdir(), *folder.glob(".*.part")):
         os.utime(path, (0, 0))
     (folder / ".marks" / "mv-slow.lease").rename(folder / ".marks" / "mv-a.lease")
     monkeypatch.setattr(subject, "LOOK_SECONDS", 0.01)
@@ -146,8 +147,9 @@ async def test_what_was_changed_is_fetched_anew(
 ) -> None:
     first, second = SharedStore(folder), SharedStore(folder)
     wanted = files(origin, "mv-a")
-    async with first.open(), second.open():
-        there = await first.fetch("mv-a", wanted)
+    async with second.open():
+        async with first.open():
+            there = await first.fetch("mv-a", wanted)
         config = there / "config.json"
         match change:
             case "content":
@@ -164,10 +166,70 @@ async def test_what_was_changed_is_fetched_anew(
         assert len(seen) == 1
 
 
+async def test_what_differs_stays_for_whoever_uses_it(
+    origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = SharedStore(folder), SharedStore(folder), SharedStore(folder)
+    wanted = files(origin, "mv-a")
+    async with second.open():
+        async with first.open(), third.open():
+            config = await first.fetch("mv-a", wanted) / "config.json"
+            config.write_bytes(b"x")
+            with pytest.raises(DownloadError, match=r"differ from its list, and other engines use"):
+                await second.fetch("mv-a", wanted)
+            assert config.read_bytes() == b"x"
+            (mark,) = (folder / ".marks").iterdir()
+            assert mark.name.endswith(first._holder), "who has nothing holds nothing"
+        # Whoever only looks for it keeps nobody from bringing it anew.
+        (folder / ".marks" / f"mv-a.{third._holder}").touch()
+        assert same(await second.fetch("mv-a", wanted), origin, "mv-a")
+
+
+@pytest.mark.parametrize("call", ["lstat", "open"])
+async def test_what_cannot_be_read_stays(
+    origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    first, second = SharedStore(folder), SharedStore(folder)
+    wanted = files(origin, "mv-a")
+    async with second.open():
+        async with first.open():
+            there = await first.fetch("mv-a", wanted)
+        before = there.stat().st_ino
+        seen, whole = watched(monkeypatch), getattr(Path, call)
+
+        def stale(path: Path, *more: Any) -> Any:
+            if path.parent == there:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return whole(path, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, call, stale)
+            with pytest.raises(DownloadError, match="Stale file handle"):
+                await second.fetch("mv-a", wanted)
+        assert await second.fetch("mv-a", wanted) == there
+        assert (there.stat().st_ino, seen) == (before, [])
+
+
+async def test_what_was_put_aside_goes_once_nobody_uses_it(origin: Store, folder: Path) -> None:
+    first, second = SharedStore(folder), SharedStore(folder)
+    async with second.open(), first.open():
+        await first.fetch("mv-a", files(origin, "mv-a"))
+        aside = first._put_aside(folder / "mv-a")
+        assert aside is not None
+        past = time.time() + 60
+        os.utime(aside, (past, past))
+        second._sweep()
+        assert aside.exists()
+        # Those that came since use another one.
+        os.utime(aside, (past - 120, past - 120))
+        second._sweep()
+        assert not aside.exists()
+
+
 async def test_the_largest_files_are_compared_by_size_beyond_a_bound(
     origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject, "CHECKED_BYTES", KIB)
+    monkeypatch.setattr(intact, "CHECKED_BYTES", KIB)
     pod, wanted = SharedStore(folder), files(origin, "mv-a")
     async with pod.open():
         there = await pod.fetch("mv-a", wanted)
@@ -195,7 +257,7 @@ async def test_only_what_nobody_holds_gives_way_the_oldest_first(
             assert left(folder) == {"mv-a", "mv-b"}
         too_much = [*files(origin, "mv-c"), *files(origin, "mv-b")]
         too_much[-1].path = "more"
-        with pytest.raises(DownloadError, match=r"76 KiB are free, and models in use take 64"):
+        with pytest.raises(DownloadError, match=r"75.9 KiB are free, and models in use take 64"):
             await third.fetch("mv-d", too_much)
         assert left(folder) == {"mv-a", "mv-b"}, "nothing goes for what does not fit at all"
         await third.fetch("mv-c", files(origin, "mv-c"))
@@ -239,6 +301,21 @@ async def test_a_full_disk_is_told_in_numbers(
         with pytest.raises(DownloadError, match=r"64 KiB do not fit: 3 KiB are free, and models"):
             await pod.fetch("mv-a", files(origin, "mv-a"))
         assert left(folder) == set()
+
+
+async def test_a_volume_may_map_owners(
+    origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS with all_squash does, whose folders belong to a user that the pod is not."""
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "getuid", lambda: 10_001)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    pod = SharedStore(folder)
+    async with pod.open():
+        assert same(await pod.fetch("mv-a", files(origin, "mv-a")), origin, "mv-a")
 
 
 async def test_marks_are_renewed_for_as_long_as_a_pod_lives(

@@ -74,27 +74,34 @@ class PrefetchDriver:
             await self._end(one)
 
     async def _bring(self, one: _Brought) -> None:
-        self._become(one, pb.PHASE_PENDING, "WaitingForTurn", "Waiting for other prefetches")
-        async with self._turn:
-            self._become(one, pb.PHASE_STARTING, "Downloading")
-            while True:
+        while True:
+            self._become(one, pb.PHASE_PENDING, "WaitingForTurn", "Waiting for other prefetches")
+            # Given up between tries: one that cannot be brought keeps no other waiting.
+            async with self._turn:
+                self._become(one, pb.PHASE_STARTING, "Downloading")
                 workload = one.workload
-                spec = workload.prefetch
                 try:
-                    with self._models.using(spec.model_version_id):
-                        await self._models.fetch(
-                            spec.model_version_id, spec.files, spared=SPARED_SHARE
-                        )
+                    await self._fetch(one)
                 except DownloadError as error:
-                    if one.workload is not workload:
-                        # With URLs that are good now.
-                        continue
                     message = one_line(str(error), characters=MESSAGE_LENGTH)
-                    log.warning("prefetch_failed", prefetch=workload.id, message=message)
-                    self._become(one, pb.PHASE_FAILED, "DownloadFailed", message)
                 else:
                     self._become(one, pb.PHASE_SUCCEEDED)
+                    return
+            if one.workload is workload:
+                log.warning("prefetch_failed", prefetch=workload.id, message=message)
+                self._become(one, pb.PHASE_FAILED, "DownloadFailed", message)
                 return
+
+    async def _fetch(self, one: _Brought) -> None:
+        """Brings the files by the newest URLs; raises DownloadError."""
+        spec = one.workload.prefetch
+        with self._models.using(spec.model_version_id):
+            await self._models.fetch(
+                spec.model_version_id,
+                spec.files,
+                renewed=lambda: one.workload.prefetch.files,
+                spared=SPARED_SHARE,
+            )
 
     @staticmethod
     async def _end(one: _Brought) -> None:

@@ -62,7 +62,7 @@ class PrefetchRequests:
             )
             for cluster_id in _chosen(view, asked, owner)
         ]
-        made = await self._prefetches.put(wished)
+        made = await self._prefetches.put(wished, cut=not asked)
         audited.also([request.model, *(one.cluster_id for one in made)])
         self._wake.touch("inference")
         return pb.PutPrefetchResponse(prefetches=[_message(one, view) for one in made])

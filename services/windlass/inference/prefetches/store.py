@@ -38,6 +38,9 @@ prefetches = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("urls_at", sa.Double, nullable=False),
     sa.Column("finished_at", sa.Double, nullable=False),
+    # Of all tries of a day, and when that day began.
+    sa.Column("counted_bytes", sa.BigInteger, nullable=False),
+    sa.Column("counted_at", sa.Double, nullable=False),
     sa.UniqueConstraint("project_id", "version_id", "cluster_id"),
 )
 _IS_OPEN = prefetches.c.state == OPEN
@@ -50,7 +53,8 @@ def _to_prefetch(row: Any) -> Prefetch:
 
 def _values(prefetch: Prefetch) -> dict[str, Any]:
     values = {one.name: getattr(prefetch, one.name) for one in fields(Prefetch)}
-    return values | {"created_at": CLOCK, "urls_at": CLOCK}
+    times = {"created_at": CLOCK, "urls_at": CLOCK, "counted_at": CLOCK}
+    return values | times | {"counted_bytes": prefetch.bytes}
 
 
 def _same(prefetch: Prefetch) -> tuple[sa.ColumnElement[bool], ...]:
@@ -66,10 +70,11 @@ class PrefetchStore:
         self._quotas = quotas
         self.is_settled = no_rows(database, _UNSETTLED)
 
-    async def put(self, wished: Sequence[Prefetch]) -> list[Prefetch]:
+    async def put(self, wished: Sequence[Prefetch], *, cut: bool = False) -> list[Prefetch]:
         """Begins the prefetches of one project, or answers those of the same that are open.
 
-        Raises ResourceExhausted, PermissionDenied `quota_exceeded`.
+        With `cut`, only as many as the project may still have. Raises ResourceExhausted,
+        PermissionDenied `quota_exceeded`.
         """
         async with self._database.begin() as connection:
             scope = wished[0].organization_id, wished[0].project_id
@@ -77,6 +82,8 @@ class PrefetchStore:
             # So long as nobody wishes for any, the old ones do no harm.
             old = prefetches.c.finished_at < CLOCK - KEPT_SECONDS
             await connection.execute(prefetches.delete().where(old, sa.not_(_UNSETTLED)))
+            if cut:
+                wished = await _fitting(connection, wished)
             made = [await self._begin(connection, one) for one in wished]
             open_, organization, project = await _counted(connection, *scope)
             bounds.require(organization=organization, project=project)
@@ -91,6 +98,8 @@ class PrefetchStore:
     @staticmethod
     async def _begin(connection: AsyncConnection, wished: Prefetch) -> Prefetch:
         new = insert(prefetches).values(_values(wished))
+        of_today = prefetches.c.counted_at > CLOCK - DAY_SECONDS
+        counted = sa.case((of_today, prefetches.c.counted_bytes), else_=0)
         again = {
             "state": OPEN,
             "error": "",
@@ -98,6 +107,8 @@ class PrefetchStore:
             "created_at": CLOCK,
             "urls_at": CLOCK,
             "finished_at": 0.0,
+            "counted_bytes": counted + prefetches.c.bytes,
+            "counted_at": sa.case((of_today, prefetches.c.counted_at), else_=CLOCK),
         }
         key = ("project_id", "version_id", "cluster_id")
         statement = new.on_conflict_do_update(
@@ -152,6 +163,16 @@ class PrefetchStore:
             await connection.execute(prefetches.update().where(*_same(prefetch)).values(values))
 
 
+async def _fitting(connection: AsyncConnection, wished: Sequence[Prefetch]) -> list[Prefetch]:
+    """Returns one project's wishes that are open, and the first of the others; at least one."""
+    ours = prefetches.c.project_id == wished[0].project_id
+    query = sa.select(prefetches.c.version_id, prefetches.c.cluster_id).where(ours, _IS_OPEN)
+    there = {(row.version_id, row.cluster_id) for row in await connection.execute(query)}
+    new = [one for one in wished if (one.version_id, one.cluster_id) not in there]
+    beyond = {one.id for one in new[max(0, MAX_OPEN - len(there)) :]}
+    return [one for one in wished if one.id not in beyond] or list(wished[:1])
+
+
 async def _counted(
     connection: AsyncConnection, organization_id: str, project_id: str
 ) -> tuple[int, int, int]:
@@ -160,8 +181,8 @@ async def _counted(
     of_today = table.created_at > CLOCK - DAY_SECONDS
     query = sa.select(
         sa.func.count().filter(ours, _IS_OPEN),
-        sa.func.coalesce(sa.func.sum(table.bytes).filter(of_today), 0),
-        sa.func.coalesce(sa.func.sum(table.bytes).filter(of_today, ours), 0),
+        sa.func.coalesce(sa.func.sum(table.counted_bytes).filter(of_today), 0),
+        sa.func.coalesce(sa.func.sum(table.counted_bytes).filter(of_today, ours), 0),
     ).where(table.organization_id == organization_id)
     open_, organization, project = (await connection.execute(query)).one()
     return int(open_), int(organization), int(project)

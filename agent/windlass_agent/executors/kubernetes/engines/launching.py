@@ -38,8 +38,7 @@ class EngineLauncher:
     async def apply(self, workload: pb.Workload) -> Diagnosis | None:
         """Creates an engine's objects; returns what prevents it, None once all exist."""
         place = workload.placement
-        # Files need no quota.
-        queue = place.queue if workload.HasField("engine") else ""
+        queue = place.queue
         covered = self._capacity.covered(place.namespace, queue) if queue else None
         try:
             *companions, body = self._rendered(workload, covered)
@@ -48,7 +47,8 @@ class EngineLauncher:
         except ValueError as error:
             # Of a server that is newer than this agent.
             return failure("InvalidWorkload", f"The agent does not know its settings: {error}")
-        if queue and covered is None:
+        # Files need no quota.
+        if queue and covered is None and workload.HasField("engine"):
             where = f"LocalQueue {queue} in namespace {place.namespace}"
             return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")
         name = body["metadata"]["name"]
@@ -67,7 +67,7 @@ class EngineLauncher:
 
     def _rendered(self, workload: pb.Workload, covered: Collection[str] | None) -> list[Object]:
         if workload.HasField("prefetch"):
-            return [render_prefetch(workload, self._settings)]
+            return [render_prefetch(workload, self._settings, covered)]
         return render(EnginePlan.of(workload, self._settings, covered))
 
     async def _make_store(self, namespace: str) -> None:

@@ -58,7 +58,7 @@ def pod_spec(settings: ClusterSettings, device: Accelerator | None, claim: str) 
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _pod_security(settings.run_as_user),
-        "tolerations": _tolerations(settings, device),
+        "tolerations": tolerations(settings, device),
     }
     if device is not None:
         if device.runtime_class:
@@ -127,7 +127,8 @@ def identity_volume() -> Object:
     return {"name": SECRETS_VOLUME, "projected": {"sources": sources}}
 
 
-def _tolerations(settings: ClusterSettings, device: Accelerator | None) -> list[Object]:
+def tolerations(settings: ClusterSettings, device: Accelerator | None) -> list[Object]:
+    """The taints that a pod with a device bears, and for how long a node may be away."""
     found = [
         {
             "key": f"node.kubernetes.io/{condition}",

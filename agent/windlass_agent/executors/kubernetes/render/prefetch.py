@@ -4,6 +4,8 @@ It needs no quota, so it carries no queue. Its name and its labels are an engine
 for engines' pods holds for it: none but the agent reaches it, and no member enters it.
 """
 
+from collections.abc import Collection
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels, names
 from windlass_agent.executors.kubernetes.engine_settings import KEEPER, WeightStore
@@ -25,8 +27,13 @@ _TMP = "/tmp"  # noqa: S108 - a volume of the container's own
 _TMP_BYTES = 16 * 1024**2
 
 
-def render_prefetch(workload: pb.Workload, settings: ClusterSettings) -> Object:
-    """The Deployment of a prefetch, for server-side apply; raises Unrenderable."""
+def render_prefetch(
+    workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
+) -> Object:
+    """The Deployment of a prefetch, for server-side apply; raises Unrenderable.
+
+    Its pod goes where an engine that asks for nothing would: a volume may be bound to those nodes.
+    """
     store = settings.engines.require_store()
     if not workload.placement.namespace:
         raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
@@ -43,9 +50,14 @@ def render_prefetch(workload: pb.Workload, settings: ClusterSettings) -> Object:
         labels.GENERATION: str(workload.generation),
         labels.ENGINE_SPEC: digest(workload),
     }
-    return replica(
-        metadata | {"annotations": annotations}, marks, _template(settings, store, marks)
-    )
+    made = _template(settings, store, marks)
+    place = workload.placement
+    device = parts.accelerator(settings, settings.engines.gpus, place.queue, covered)
+    spec = made["spec"] | {"tolerations": parts.tolerations(settings, device)}
+    if selected := parts.node_selector(place.node_selector, device):
+        spec["nodeSelector"] = selected
+    template = merge(made | {"spec": spec}, _of_the_keeper(settings.engines.overlay))
+    return replica(metadata | {"annotations": annotations}, marks, template)
 
 
 def _template(settings: ClusterSettings, store: WeightStore, marks: dict[str, str]) -> Object:
@@ -58,11 +70,10 @@ def _template(settings: ClusterSettings, store: WeightStore, marks: dict[str, st
             *store_volumes(store),
         ],
     }
-    made = {
+    return {
         "metadata": {"labels": marks, "annotations": {parts.CA_ANNOTATION: authority}},
         "spec": spec,
     }
-    return merge(made, _of_the_keeper(settings.engines.overlay))
 
 
 def _container(settings: ClusterSettings, store: WeightStore) -> Object:

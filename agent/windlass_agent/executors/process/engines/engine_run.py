@@ -257,7 +257,11 @@ class EngineRun:
             return self._process, await self._wait_ready(self._process, control)
         spec = self.workload.engine
         self._become(pb.PHASE_STARTING, "Downloading", "")
-        model = await self._house.models.fetch(spec.model_version_id, spec.model_files)
+        model = await self._house.models.fetch(
+            spec.model_version_id,
+            spec.model_files,
+            renewed=lambda: self.workload.engine.model_files,
+        )
         async with self._house.starts.turn(self._wait_turn):
             self._become(pb.PHASE_STARTING, "Loading", "")
             self._process = self._begin(engine, model)

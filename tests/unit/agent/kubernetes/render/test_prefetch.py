@@ -33,7 +33,7 @@ def workload(namespace: str = "team-a", **prefetch: Any) -> pb.Workload:
 
 
 def test_it_is_a_keeper_alone_without_a_queue() -> None:
-    body = render_prefetch(workload(), ClusterSettings.model_validate(SETTINGS))
+    body = render_prefetch(workload(), ClusterSettings.model_validate(SETTINGS), None)
     assert (body["kind"], body["spec"]["replicas"]) == ("Deployment", 1)
     assert body["metadata"]["name"] == "windlass-engine-pre-1", "no member enters its pod"
     template = body["spec"]["template"]
@@ -52,6 +52,24 @@ def test_it_is_a_keeper_alone_without_a_queue() -> None:
     assert spec["automountServiceAccountToken"] is False
 
 
+def test_it_goes_to_the_nodes_that_engines_go_to() -> None:
+    gpu: dict[str, Any] = {
+        "resource": "nvidia.com/gpu",
+        "node_selector": {"gpu": "h100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    document = SETTINGS | {"engines": SETTINGS["engines"] | {"gpus": 1}, "accelerators": [gpu]}
+    wanted = workload()
+    wanted.placement.node_selector["pool"] = "a"
+    settings = ClusterSettings.model_validate(document)
+    spec = render_prefetch(wanted, settings, {"nvidia.com/gpu"})["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"gpu": "h100", "pool": "a"}
+    assert gpu["tolerations"][0] in spec["tolerations"]
+    (keeper,) = spec["containers"]
+    assert "nvidia.com/gpu" not in keeper["resources"]["requests"]
+    assert "resourceClaims" not in spec
+
+
 @pytest.mark.parametrize(
     ("namespace", "weights", "reason"),
     [
@@ -63,5 +81,5 @@ def test_it_is_a_keeper_alone_without_a_queue() -> None:
 def test_what_cannot_be_rendered_says_why(namespace: str, weights: Any, reason: str) -> None:
     document = SETTINGS | {"engines": SETTINGS["engines"] | {"weights": weights}}
     with pytest.raises(Unrenderable) as refused:
-        render_prefetch(workload(namespace), ClusterSettings.model_validate(document))
+        render_prefetch(workload(namespace), ClusterSettings.model_validate(document), None)
     assert refused.value.reason == reason
