@@ -27,7 +27,7 @@ WAITING_BYTES = 4 * PIECE_BYTES
 
 
 def chunk_size(chunk: Chunk) -> int:
-    """What a chunk counts, at both ends, that does not only carry bytes."""
+    """Count of a chunk at both ends, one that does not only carry bytes."""
     return chunk.ByteSize() + CHUNK_COST
 
 

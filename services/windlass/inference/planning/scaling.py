@@ -111,7 +111,7 @@ class ModelLoad:
 
     @property
     def said_at_once(self) -> float:
-        """What the engines say of it themselves, on average; 0 where none does."""
+        """The number that the engines say themselves, on average; 0 where none does."""
         said = [one.at_once for one in self.engines if one.at_once is not None]
         return sum(said) / len(said) if said else 0.0
 
