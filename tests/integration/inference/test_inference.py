@@ -257,11 +257,14 @@ async def test_the_engine_wanted_longest_ago_makes_room(database_url: str, tmp_p
         for name in ("one", "two"):
             await want(platform, name)
             await routes.answers(name, await agent.run(await agent.next_engine(name)))
-        await want(platform, "three")
         # Both were wanted a moment ago: nobody is thrown out of an engine in use.
+        for name in ("one", "two", "three"):
+            await want(platform, name)
         await age(platform, versions["three"], 25)
         await want(platform, "three")
         await until(lambda: "in use" in routes.known["proj-a", "three"].error)
+        for name in ("one", "two"):
+            await want(platform, name)
         assert {one.engine.model for one in agent.engines()} == {"one", "two"}
         await age(platform, versions["two"], 20)
         await agent.next_engine("three")
