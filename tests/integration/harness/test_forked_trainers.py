@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,3 +112,35 @@ def test_whatever_else_is_started_is_started(server: ForkServer) -> None:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     said, _ = process.communicate(timeout=60)
     assert int(said) == process.pid
+
+
+SEEN = """
+import json, os, sys
+status = open("/proc/self/status").read().splitlines()
+rights = [line for line in status if line.startswith(("Cap", "Uid", "NoNewPrivs"))]
+network = [line.partition(":")[0] for line in open("/proc/net/dev")]
+seen = [os.getuid(), os.listdir("/tmp"), network, rights, os.path.exists(PLACE)]
+print(json.dumps(seen), file=sys.stderr, flush=True)
+os._exit(0)
+"""
+
+
+def test_it_is_within_the_walls_of_its_stand_in(server: ForkServer, tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    walls = (
+        *("bwrap", "--ro-bind", "/", "/", "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev"),
+        *("--unshare-user", "--unshare-pid", "--unshare-net", "--cap-drop", "ALL"),
+    )
+
+    def seen(python: str | Path) -> object:
+        code = SEEN.replace("PLACE", repr(str(tmp_path)))
+        words = [python, "-m", PROGRAM, "-n1", "-r1", code]
+        done = subprocess.run([*walls, *words], capture_output=True, text=True, timeout=60)
+        return json.loads(done.stderr.splitlines()[0])
+
+    found = seen(server.python)
+    assert found == seen(sys.executable)
+    assert isinstance(found, list)
+    assert found[1] == []
+    assert found[-1] is False

@@ -104,7 +104,7 @@ def start(
             environment=environment,
             folder=Path.cwd(),
             session=session,
-            python=LIBRARIES.python,
+            python=LIBRARIES.python if LIBRARIES.within_walls else None,
         )
 
 

@@ -17,7 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+
+from tests.support.processes.forked.walls import can_join
 
 from windlass_agent.runner.supervisor.trainer import environment
 
@@ -45,6 +48,9 @@ def trainers_environment() -> dict[str, str]:
     """Returns the environment of a trainer somewhere."""
     made = environment(os.environ, Path(".."), Path("../trainer.jsonl"))
     return made | {"OMP_NUM_THREADS": "1"}
+
+
+_can_join = cache(can_join)
 
 
 class ForkServer:
@@ -79,6 +85,11 @@ class ForkServer:
             return self._interpreter
         self._started()
         return self._python
+
+    @property
+    def within_walls(self) -> bool:
+        """Whether programs within walls can be forks on this machine."""
+        return sys.platform == "linux" and self._place() is not None and _can_join()
 
     @property
     def address(self) -> Path:
@@ -134,7 +145,8 @@ class ForkServer:
             address.chmod(0o666)
             # Whoever comes before the imports are done waits.
             listener.listen(64)
-            known_as = self._known_as.python if self._known_as else self._interpreter
+            other = self._known_as
+            known_as = other.python if other and other.within_walls else self._interpreter
             self._process = subprocess.Popen(
                 [
                     *(known_as, "-P", _HERE / "server.py", str(listener.fileno())),

@@ -6,7 +6,10 @@ What a process inherits alone is not joined: the filter of its system calls.
 import ctypes
 import os
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +18,39 @@ from typing import NoReturn
 # The users' last: bubblewrap makes two of them, and the others belong to the outer one.
 _NAMESPACES = ("net", "ipc", "uts", "mnt", "pid", "user")
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
-_CAPABILITIES_V3 = 0x20080522
+_PR_CAPBSET_DROP = 24
+_CAPABILITIES, _CAPABILITIES_V3 = 64, 0x20080522
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def can_join() -> bool:
+    """Tries whether this machine lets a fork into walls; True where there are none."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return True
+    walls = ("--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-net")
+    script = "import runpy, sys; runpy.run_path(sys.argv[1])['join'](int(sys.argv[2]), {})"
+    with subprocess.Popen([bwrap, *walls, "cat"], stdin=subprocess.PIPE) as confined:
+        try:
+            # Its innermost process is the last that it makes.
+            found = None
+            while found is None and confined.poll() is None:
+                found = _innermost(confined.pid)
+            words = [sys.executable, "-c", script, __file__, str(found)]
+            return subprocess.run(words, capture_output=True, check=False).returncode == 0
+        finally:
+            confined.kill()
+
+
+def _innermost(process: int) -> int | None:
+    """The descendant that runs `cat`."""
+    for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+        if Path(f"/proc/{child}/comm").read_text().strip() == "cat":
+            return int(child)
+        if found := _innermost(int(child)):
+            return found
+    return None
 
 
 def join(peer: int, limits: Mapping[str, Sequence[int]]) -> None:
@@ -98,6 +131,8 @@ def _stand_for(child: int) -> NoReturn:
 
 
 def _drop_capabilities() -> None:
+    for number in range(_CAPABILITIES):
+        _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     none = (ctypes.c_uint32 * 6)()
     _checked(_LIBC.capset(header, none))
