@@ -39,8 +39,8 @@ prefetches = sa.Table(
     sa.Column("urls_at", sa.Double, nullable=False),
     sa.Column("finished_at", sa.Double, nullable=False),
     # Of all tries of a day, and when that day began.
-    sa.Column("counted_bytes", sa.BigInteger, nullable=False),
-    sa.Column("counted_at", sa.Double, nullable=False),
+    sa.Column("counted_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("counted_at", sa.Double, nullable=False, server_default="0"),
     sa.UniqueConstraint("project_id", "version_id", "cluster_id"),
 )
 _IS_OPEN = prefetches.c.state == OPEN

@@ -32,8 +32,8 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("urls_at", sa.Double(), nullable=False),
         sa.Column("finished_at", sa.Double(), nullable=False),
-        sa.Column("counted_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("counted_at", sa.Double(), nullable=False),
+        sa.Column("counted_bytes", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("counted_at", sa.Double(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_inference_prefetches")),
         sa.UniqueConstraint(
             "project_id",
