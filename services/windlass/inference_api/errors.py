@@ -69,7 +69,7 @@ def not_served(path: str) -> ApiError:
 
 _IS = {
     "generate": "is not a reward model and cannot score answers",
-    "score": "is a reward model, which scores answers; send it to /v1/score",
+    "score": "scores texts and writes none; send it to /v1/score or /v1/rerank",
     "embed": "is an embedder, which makes vectors of texts; send it to /v1/embeddings",
 }
 

@@ -109,9 +109,14 @@ def architectures_of(config: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
+def is_classifier(config: Mapping[str, Any]) -> bool:
+    """Returns True for a config.json of a sequence classifier."""
+    return any(name.endswith("ForSequenceClassification") for name in architectures_of(config))
+
+
 def generates(config: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
     """Returns True for a model that writes; raises RefusedDocument as `pooling_of` does."""
-    if any(name.endswith("ForSequenceClassification") for name in architectures_of(config)):
+    if is_classifier(config):
         return False
     return pooling_of(config, files, lambda name: files[name].read_bytes()) is None
 

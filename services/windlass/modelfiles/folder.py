@@ -40,6 +40,7 @@ def check_files(files: Mapping[str, Path]) -> None:
     check_sizes(sizes)
     check_model(sizes)
     _check_documents(files)
+    # For its refusal of a way to vectors that no engine has.
     generates(json.loads(files["config.json"].read_bytes()), files)
     for name, path in files.items():
         if is_weights(name):

@@ -17,6 +17,7 @@ from windlass.modelfiles.adapter_traits import (
     AdapterTraits,
     adapter_traits,
 )
+from windlass.modelfiles.embedding import is_classifier
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import (
     TEMPLATE_BYTES,
@@ -32,7 +33,6 @@ from windlass.models.manifest import (
     check_document,
     documents,
     footprint_of,
-    has_scoring_head,
     makes_vectors,
     refused,
     tells_pooling,
@@ -158,7 +158,7 @@ class Artifacts:
 def _inspected(documents: Mapping[str, bytes], manifest: Manifest) -> Inspection:
     config: dict[str, Any] = json.loads(documents["config.json"])
     task = ModelTask.GENERATION
-    if has_scoring_head(config):
+    if is_classifier(config):
         task = ModelTask.SCORING
     elif makes_vectors(config, documents):
         task = ModelTask.EMBEDDING

@@ -111,12 +111,6 @@ def footprint_of(config: dict[str, Any], manifest: Manifest) -> Footprint | None
         return None
 
 
-def has_scoring_head(config: dict[str, Any]) -> bool:
-    """Returns True if a config.json that passed `check_document` is of a sequence classifier."""
-    names = embedding.architectures_of(config)
-    return any(name.endswith("ForSequenceClassification") for name in names)
-
-
 def tells_pooling(path: str) -> bool:
     """Returns True for the documents that `makes_vectors` reads."""
     return path in (embedding.MODULES, "config.json") or embedding.is_step(path)

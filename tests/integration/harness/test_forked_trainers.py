@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.support.environments import required
 from tests.support.processes.forked import ForkServer
 from tests.support.waiting import wait_until
 
@@ -127,7 +128,7 @@ os._exit(0)
 
 def test_it_is_within_the_walls_of_its_stand_in(server: ForkServer, tmp_path: Path) -> None:
     if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+        required.lacking("bubblewrap is not installed")
     walls = (
         *("bwrap", "--ro-bind", "/", "/", "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev"),
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--cap-drop", "ALL"),
