@@ -94,7 +94,7 @@ def test_the_page_on_methods_is_true(
         assert model.windlass["kind"] == "adapter"
         assert model.windlass["task"] == ("scoring" if name == "judge" else "generation")
         if name == "judge":
-            with pytest.raises(openai.BadRequestError, match="scores answers") as refused:
+            with pytest.raises(openai.BadRequestError, match="scores texts") as refused:
                 client.chat.completions.create(model=model.id, messages=HI)
             assert (refused.value.code, refused.value.param) == ("wrong_model_task", "model")
         else:
