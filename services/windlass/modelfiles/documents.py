@@ -14,9 +14,11 @@ from windlass.modelfiles.embedding import (
     MODULES_BYTES,
     STEP_BYTES,
     check_modules,
+    is_classifier,
     is_step,
 )
 from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.reranking import activation_of
 
 _MAX_BYTES = 32 * 2**20
 # Of a file that is read whole: vocabularies of 260,000 tokens take 33 MB.
@@ -93,22 +95,23 @@ def check_document(
             f"{path!r} names {document['megatron_core']!r} as megatron_core.", reason="remote_code"
         )
     elif path == "config.json":
-        if not isinstance(document.get("model_type"), str):
-            raise RefusedDocument(
-                "config.json does not name a model_type.", reason="invalid_config"
-            )
-        _check_architectures(document.get("architectures"))
+        _check_kind(document)
         if weights is not None:
             sizes.refuse_declared_sizes(path, document, weights)
 
 
-def _check_architectures(names: Any) -> None:
+def _check_kind(document: dict[str, Any]) -> None:
+    if not isinstance(document.get("model_type"), str):
+        raise RefusedDocument("config.json does not name a model_type.", reason="invalid_config")
+    names = document.get("architectures")
     if names is not None and not (
         isinstance(names, list) and all(isinstance(one, str) for one in names)
     ):
         raise RefusedDocument(
             "config.json has 'architectures' that are no list of names.", reason="invalid_config"
         )
+    if is_classifier(document):
+        activation_of(document)
 
 
 def _check_tokenizer(path: str, content: bytes) -> None:

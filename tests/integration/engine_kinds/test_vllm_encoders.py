@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 from tests.support.environments.vllm_env import turn, vllm_python
-from tests.support.factories.encoders import make_embedder, make_reranker
+from tests.support.factories.encoders import RAW_SCORES, make_embedder, make_reranker
 from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, running
 from transformers import AutoTokenizer
 
@@ -33,6 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict[
         "e5": make_embedder(home / "e5", mode="mean_tokens", dense=8),
         "bare": make_embedder(home / "bare", modules=False),
         "rank": make_reranker(home / "rank"),
+        "raw": make_reranker(home / "raw", sentence_transformers=RAW_SCORES),
         "writer": tiny_model,
     }
 
@@ -83,16 +84,20 @@ def test_an_encoder_without_a_word_on_it_has_the_same_means(
     check_vectors(folders["bare"], ask.embeddings.create(model="bare", input=TEXTS))
 
 
-@pytest.mark.parametrize("ask", [("rank", {})], indirect=True)
-def test_a_reranker_has_the_same_scores(ask: Any, server: Windlass) -> None:
-    ranked = ask.post("/rerank", body=rerank("rank"), cast_to=object)
+@pytest.mark.parametrize(
+    ("ask", "name"), [(("rank", {}), "rank"), (("raw", {}), "raw")], indirect=["ask"]
+)
+def test_a_reranker_has_the_same_scores(ask: Any, server: Windlass, name: str) -> None:
+    ranked = ask.post("/rerank", body=rerank(name), cast_to=object)
+    path = f"/v1/servings/{name}"
     with server.http() as http:
-        http.put("/v1/servings/rank", json={"engine": "builtin"}).raise_for_status()
-        ours = ask.post("/rerank", body=rerank("rank"), cast_to=object)
-        http.put("/v1/servings/rank", json={"engine": "vllm", "arguments": SET}).raise_for_status()
+        http.put(path, json={"engine": "builtin"}).raise_for_status()
+        ours = ask.post("/rerank", body=rerank(name), cast_to=object)
+        http.put(path, json={"engine": "vllm", "arguments": SET}).raise_for_status()
     assert scores(ranked) == pytest.approx(scores(ours), abs=1e-4)
+    assert all(0 <= one <= 1 for one in scores(ours)) == (name == "rank")
     assert ranked["usage"]["prompt_tokens"] == ours["usage"]["prompt_tokens"]
-    ask.post("/rerank", body=rerank("rank"), cast_to=object)
+    ask.post("/rerank", body=rerank(name), cast_to=object)
 
 
 @pytest.mark.parametrize("ask", [("writer", {"task": "embed"})], indirect=True)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from openai import BadRequestError
 from safetensors.torch import save_file
 from tests.support.factories.encoders import (
     CONTEXT,
+    RAW_SCORES,
     make_embedder,
     make_reranker,
     make_tokenizer,
@@ -228,6 +230,22 @@ def test_a_cross_encoder_ranks_pairs(reranker: RunningEngine) -> None:
     first = ranked(reranker, top_n=1).json()["results"]
     assert first == answer["results"][:1]
     assert first[0]["document"] == {"text": DOCUMENTS[first[0]["index"]]}
+
+
+async def test_scores_of_a_reranker_are_what_its_files_say(tmp_path: Path) -> None:
+    plain = load_model(make_reranker(tmp_path / "plain"), name="plain")
+    folder = make_reranker(tmp_path / "raw", sentence_transformers=RAW_SCORES)
+    raw = load_model(folder, name="raw")
+    found = []
+    for model in (plain, raw):
+        scheduler = SequenceScheduler(
+            model, AdapterWeights(model), max_concurrency=1, max_waiting=1, metrics=EngineMetrics()
+        )
+        pairs = [await model.tokenizer.pair(QUERY, text) for text in DOCUMENTS]
+        found.append(await scheduler.call(partial(scheduler.classify, pairs)))
+        await scheduler.stop()
+    assert found[0] == pytest.approx(torch.tensor(found[1]).sigmoid().tolist(), abs=1e-5)
+    assert any(not 0 <= one <= 1 for one in found[1])
 
 
 def test_an_embedder_ranks_by_its_vectors(embedder: RunningEngine) -> None:

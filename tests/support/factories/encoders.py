@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerFast as FastTokenizer
 
 CONTEXT = 64
 _MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+# What a cross-encoder of sentence-transformers says whose scores are its network's values.
+RAW_SCORES = {"activation_fn": "torch.nn.modules.linear.Identity"}
 _WORDS = (
     "a",
     "red",
@@ -72,10 +74,11 @@ def make_embedder(
     return path
 
 
-def make_reranker(path: Path) -> Path:
-    """Writes a cross-encoder, which reads a query and a text together."""
+def make_reranker(path: Path, **words: object) -> Path:
+    """Writes a cross-encoder, which reads a query and a text; `words` stand in its config.json."""
     config = _config()
     config.num_labels = 1
+    config.update(words)
     torch.manual_seed(4)
     BertForSequenceClassification(config).save_pretrained(path)
     make_tokenizer().save_pretrained(path)

@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from windlass.modelfiles import check_folder
 from windlass.modelfiles.embedding import PLAIN, Pooling, pooling_of
+from windlass.modelfiles.reranking import activation_of
 from windlass_agent.engines.builtin.generation.model import LoadedModel, Task
 from windlass_agent.engines.builtin.generation.pooling import Pooler
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
@@ -91,6 +92,7 @@ def load_model(
         pad=_pad(tokenizer),
         head=head,
         classifies=task == "score" and head is None,
+        activation=activation_of(config.to_dict()) if task == "score" else "sigmoid",
         pooler=pooler,
         task=task,
     )

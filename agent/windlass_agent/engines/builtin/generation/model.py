@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from windlass.modelfiles.reranking import Activation
 from windlass_agent.engines.builtin.generation.pooling import Pooler
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 
@@ -20,7 +21,7 @@ class LoadedModel:
     """A language model, ready to run; touched by one thread alone.
 
     `head` ([1, hidden]) is what makes scores of hidden states, of a model that writes nothing;
-    one that `classifies` has its head within the network.
+    one that `classifies` has its head within the network. `activation` makes the scores of pairs.
     """
 
     network: PreTrainedModel
@@ -32,6 +33,7 @@ class LoadedModel:
     pad: int | None = None
     head: torch.Tensor | None = None
     classifies: bool = False
+    activation: Activation = "sigmoid"
     pooler: Pooler = field(default_factory=Pooler)
     task: Task = "generate"
     loaded_at: int = field(default_factory=lambda: int(time.time()))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
@@ -49,8 +50,9 @@ class SequenceScheduler:
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Condition()
         self._arrived: deque[Sequence] = deque()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[Exception | None], None]] = deque()
         self._stopping = False
+        self._lost = False
         self._open = 0
         self._waiting: deque[Sequence] = deque()
         self._prefills: list[Prefill] = []
@@ -61,8 +63,8 @@ class SequenceScheduler:
 
     @property
     def healthy(self) -> bool:
-        """True if the thread lives."""
-        return self._thread.is_alive()
+        """True if the thread lives and has its device."""
+        return self._thread.is_alive() and not self._lost
 
     async def generate(
         self, sequences: list[Sequence]
@@ -109,27 +111,35 @@ class SequenceScheduler:
         return self._model.score(inputs, head)
 
     def classify(self, pairs: list[TextPair]) -> list[float]:
-        """The fit of two texts to each other, each from 0 to 1; to be run through `call`."""
+        """The fit of two texts to each other, as the model says it; to be run through `call`."""
         self._weights.activate(None)
         inputs, types = [pair.ids for pair in pairs], [pair.types for pair in pairs]
         self._metrics.prompt_tokens.inc(sum(map(len, inputs)))
         values = self._model.classify(inputs, types if all(types) else None)
+        if self._model.activation == "none":
+            return values
         return [1 / (1 + math.exp(-min(max(value, -700), 700))) for value in values]
 
     async def call(self, work: Callable[[], T], over: Callable[[], None] = lambda: None) -> T:
         """Runs `work` between two ticks, where nothing else touches the model.
 
         Work whose caller has left meanwhile is not begun. `over` is called once nothing of it
-        runs, whether or not anybody waits.
+        runs, whether or not anybody waits. Raises ApiError where the thread has ended.
         """
+        if not self.healthy:
+            over()
+            raise overloaded()
         answer: asyncio.Future[T] = self._loop.create_future()
 
-        def run() -> None:
+        def run(lost: Exception | None) -> None:
             try:
+                if lost is not None:
+                    raise lost
                 if not answer.cancelled():
                     self._post(_resolve, answer, work())
             except Exception as error:
                 self._post(_fail, answer, error)
+                _end_if_lost(error)
             finally:
                 self._post(over)
 
@@ -157,9 +167,16 @@ class SequenceScheduler:
                     self._tick()
                     self._deliver()
         except Exception as error:
-            self._stopping = True
-            self._give_up(self._unfinished(), error)
-            self._deliver()
+            self._post(self._lose, error)
+
+    def _lose(self, error: Exception) -> None:
+        """Fails all that is open, on the loop, where nothing is added meanwhile."""
+        self._lost = True
+        self._give_up(self._unfinished(), error)
+        self._deliver()
+        while self._calls:
+            with suppress(torch.AcceleratorError):
+                self._calls.popleft()(error)
 
     def _unfinished(self) -> list[Sequence]:
         decoding = [one for lane in self._lanes.values() for one in lane.sequences]
@@ -178,7 +195,7 @@ class SequenceScheduler:
             call = self._calls.popleft() if self._calls else None
         self._drop_cancelled()
         if call is not None:
-            call()
+            call(None)
         return not self._stopping
 
     def _drop_cancelled(self) -> None:
@@ -216,6 +233,7 @@ class SequenceScheduler:
             self._weights.activate(sequence.adapter)
             used, piece = prefill.advance(budget)
         except Exception as error:
+            _end_if_lost(error)
             self._prefills.remove(prefill)
             self._give_up([sequence], error)
             return 0
@@ -236,6 +254,7 @@ class SequenceScheduler:
             for sequence, piece in lane.step():
                 self._emit(sequence, piece)
         except Exception as error:
+            _end_if_lost(error)
             del self._lanes[lane.adapter]
             self._give_up(unfinished, error)
 
@@ -282,6 +301,12 @@ class SequenceScheduler:
         except RuntimeError:
             # The loop is closed: nobody waits for an answer any more.
             self._stopping = True
+
+
+def _end_if_lost(error: Exception) -> None:
+    """Raises an error of the device itself, after which nothing runs on it in this process."""
+    if isinstance(error, torch.AcceleratorError):
+        raise error
 
 
 def _put_all(items: list[tuple[Sequence, StepOutput | Exception]]) -> None:
