@@ -5,6 +5,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from tests.support.waiting import stays, until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import WorkloadLimits, cgroups, confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.engines.registry import engines
 from windlass_agent.executors.process.allocator import ENGINE
 from windlass_agent.executors.process.engines.engine_process import EngineRecord
 from windlass_agent.executors.process.processes import start_time
@@ -195,6 +197,23 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
             lambda: (s := host.status("eng-2")) is not None and s.phase == pb.PHASE_RUNNING,
             START_SECONDS,
         )
+
+
+async def test_engines_that_take_a_whole_gpu_get_none_that_another_has(
+    store: Store, folder: Path
+) -> None:
+    greedy = {"builtin": replace(engines()["builtin"], shares_gpus=False)}
+    async with machine(folder, kinds=greedy, stop_on_close=False) as host:
+        await host.driver.apply(workload(store))
+        await host.reaches(pb.PHASE_RUNNING)
+        await host.driver.apply(workload(store, identifier="eng-2"))
+        lacking = "Waiting for 1 GPU: 0 GPUs of 1 GPU free"
+        await until(lambda: (s := host.status("eng-2")) and s.message == lacking)
+        await stays(lambda: len(host.processes()) == 1)
+    async with machine(folder, kinds=greedy) as host:
+        await host.reaches(pb.PHASE_RUNNING)
+        await host.driver.apply(workload(store, identifier="eng-2"))
+        await until(lambda: (s := host.status("eng-2")) and s.message == lacking)
 
 
 async def test_engines_of_a_small_machine_start_one_after_the_other(

@@ -185,8 +185,8 @@ class EngineRun:
         asked, places = self._house.share, self._house.places
         if self.workload.HasField("resources"):
             asked = ResourceRequest.of(self.workload.resources)
-        if gpus := self.workload.engine.gpus:
-            asked = replace(asked, gpus=gpus)
+        gpus = self.workload.engine.gpus or asked.gpus
+        asked = replace(asked, gpus=gpus, alone=gpus > 0 and not self._kind().shares_gpus)
         if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
