@@ -11,11 +11,24 @@ import aiohttp
 
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.load import PAGE_BYTES, EngineLoad, LoadNames
-from windlass_agent.engines.port import CapabilityMissing, EngineCapabilities, EngineError
+from windlass_agent.engines.port import (
+    RERANK,
+    CapabilityMissing,
+    EngineCapabilities,
+    EngineError,
+)
 
 # Loading a large adapter or copying weights may take this long; a probe may not.
 CONTROL_SECONDS = 300.0
 PROBE_SECONDS = 5.0
+# Requests of one token, by the task of the engine.
+_WARM: dict[str, tuple[str, dict[str, Any]]] = {
+    "embed": ("/v1/embeddings", {"input": "a"}),
+    "score": (RERANK, {"query": "a", "documents": ["a"]}),
+}
+_WARM_GENERATION = ("/v1/completions", {"prompt": "a", "max_tokens": 1})
+# What an engine says that works: that this was no request for it, or that it is busy.
+_ANSWERED = frozenset({*range(400, 500), HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class HttpControl:
@@ -47,6 +60,15 @@ class HttpControl:
                 length = int(model.get("max_model_len") or 0)
                 return replace(self._capabilities, context_length=length)
         return self._capabilities
+
+    async def warm(self, model: str, task: str) -> None:
+        """Has a small request answered; raises EngineError for an engine that fails at it."""
+        path, body = _WARM.get(task, _WARM_GENERATION)
+        try:
+            await self._call("POST", path, {"model": model, **body})
+        except EngineError as error:
+            if error.status not in _ANSWERED:
+                raise
 
     async def open_requests(self) -> int:
         """Number of requests that an end of the engine would cut."""

@@ -105,6 +105,12 @@ class EngineControl(Protocol):
     async def served(self) -> EngineCapabilities:
         """Returns its capabilities with what only a running engine knows, the context length."""
 
+    async def warm(self, model: str, task: str) -> None:
+        """Has a small request answered, so that no client waits for what the first one costs.
+
+        `task` is `embed`, `score` or else. Raises EngineError for an engine that fails at it.
+        """
+
     async def open_requests(self) -> int:
         """Number of requests that an end of the engine would cut."""
 

@@ -151,6 +151,8 @@ class EngineKeeper:
             while True:
                 await self._until_ready(control)
                 try:
+                    # Before any client's, so that none waits for what the first request costs.
+                    await control.warm(self._spec.model, self._spec.arguments.task)
                     return await control.served()
                 except EngineError as error:
                     log.warning("engine_not_ready", error=str(error))

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -19,8 +20,14 @@ from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
+from windlass_agent.executors.process.engines import memory_advice
 from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.readiness import (
+    until_answering,
+    until_silent,
+    warmed,
+)
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.machine.program_output import one_line
 from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound, in_units
@@ -29,14 +36,10 @@ log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
 SETTLED_SECONDS = 30.0
 QUICK_FAILURES = 2
-START_SECONDS = 900.0
-STARTING_POLL_SECONDS = 0.05
 RUNNING_POLL_SECONDS = 0.2
-PROBE_EVERY_SECONDS = 10.0
-UNANSWERED_SECONDS = 120.0
 RESTART_SECONDS = 1.0
 MESSAGE_LENGTH = 2000
-_TOO_MUCH = "The engine took more than the {} of memory that it may use on its machine."
+_TOO_MUCH = "The engine ran out of memory: it may use {} of its machine's."
 
 
 class EngineFailure(Exception):
@@ -245,6 +248,9 @@ class EngineRun:
         log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
+            if memory_advice.ran_out(words):
+                words = f"{words} {memory_advice.advice(self.workload.engine, self._allotment)}"
+                raise EngineFailure("OutOfMemory", words)
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
@@ -254,7 +260,7 @@ class EngineRun:
     ) -> tuple[EngineProcess, bool]:
         """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
-            return self._process, await self._wait_ready(self._process, control)
+            return self._process, await self._wait(self._process, control.ready)
         spec = self.workload.engine
         self._become(pb.PHASE_STARTING, "Downloading", "")
         model = await self._house.models.fetch(
@@ -265,7 +271,14 @@ class EngineRun:
         async with self._house.starts.turn(self._wait_turn):
             self._become(pb.PHASE_STARTING, "Loading", "")
             self._process = self._begin(engine, model)
-            return self._process, await self._wait_ready(self._process, control)
+            return self._process, await self._wait(
+                self._process, partial(warmed, control, self.workload.engine, self._note_failing)
+            )
+
+    def _note_failing(self, message: str) -> None:
+        self._become(
+            pb.PHASE_STARTING, "NotAnswering", one_line(message, characters=MESSAGE_LENGTH)
+        )
 
     def _wait_turn(self) -> None:
         waiting = "Waiting until other engines of the machine have started"
@@ -290,14 +303,12 @@ class EngineRun:
             confinement=self._house.confinement,
         )
 
-    async def _wait_ready(self, process: EngineProcess, control: EngineControl) -> bool:
-        """Waits until it responds; returns False if it ended first."""
-        async with asyncio.timeout(START_SECONDS):
-            while not process.ended():
-                if self._files.socket.exists() and await control.ready():
-                    return True
-                await asyncio.sleep(STARTING_POLL_SECONDS)
-        return False
+    async def _wait(self, process: EngineProcess, answers: Callable[[], Awaitable[bool]]) -> bool:
+        """Waits until it answers; returns False if it ended first, raises EngineFailure if late."""
+        try:
+            return await until_answering(process, self._files.socket, answers)
+        except TimeoutError as error:
+            raise EngineFailure("StartFailed", f"{error} {self._message}".strip()) from error
 
     async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
         """Waits until the process ends or stops answering."""
@@ -310,7 +321,7 @@ class EngineRun:
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(self._adapters.keep(control))] if served.adapters else []
             keeping.append(group.create_task(self._meter.keep(self.workload.id, control)))
-            probing = group.create_task(_probe(control, process))
+            probing = group.create_task(until_silent(process, control))
             while not process.ended() and not probing.done():  # noqa: ASYNC110
                 await asyncio.sleep(RUNNING_POLL_SECONDS)
             for task in (*keeping, probing):
@@ -335,17 +346,6 @@ def _lasting(spec: pb.EngineWorkload) -> pb.EngineWorkload:
     kept.ClearField("adapters")
     kept.ClearField("model_files")
     return kept
-
-
-async def _probe(control: EngineControl, process: EngineProcess) -> None:
-    """Returns once the engine has been unresponsive for too long."""
-    clock = asyncio.get_running_loop().time
-    answered = clock()
-    while clock() - answered < UNANSWERED_SECONDS:
-        await asyncio.sleep(PROBE_EVERY_SECONDS)
-        process.bound_log()
-        if await control.ready():
-            answered = clock()
 
 
 def _reason(error: Exception) -> str:
