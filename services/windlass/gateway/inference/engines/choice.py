@@ -38,6 +38,8 @@ class Sent(NamedTuple):
     path: str
     body: bytes
     request_id: str
+    # Lines of its head, each with its end.
+    trace: bytes = b""
 
 
 class Engines:
