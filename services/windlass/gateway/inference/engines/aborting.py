@@ -17,9 +17,11 @@ ABORT_SECONDS = 2.0
 async def abort(pool: EngineConnectionPool, path: str, request_id: str) -> None:
     """Has an engine end a request, and waits until cancelled, once the request is answered.
 
-    Returns where the engine refuses to, or does not answer in time.
+    Returns where the engine refuses to, or does not answer in time, and for what generates nothing.
     """
-    body = msgspec.json.encode({"request_ids": _ids(path, request_id)})
+    if not (ids := _ids(path, request_id)):
+        return
+    body = msgspec.json.encode({"request_ids": ids})
     try:
         async with asyncio.timeout(ABORT_SECONDS):
             connection = await pool.send(routes.ABORT, body, request_id)
@@ -37,4 +39,5 @@ def _ids(path: str, request_id: str) -> list[str]:
     """The ids that an engine knows a request by: of a completion one for each prompt."""
     if path == routes.CHAT:
         return [f"chatcmpl-{request_id}"]
-    return [f"cmpl-{request_id}-{number}" for number in range(MAX_CHOICES)]
+    prompts = range(MAX_CHOICES if path == routes.COMPLETIONS else 0)
+    return [f"cmpl-{request_id}-{number}" for number in prompts]
