@@ -17,6 +17,9 @@ from tests.support.services.front import Engine, Front, running_engine, running_
 from tests.support.services.front_usage import used
 from tests.support.waiting import soon, until
 
+from windlass.gateway.inference.engines import aborting
+from windlass.inference_api.routes import ABORT
+
 PATH = "/v1/chat/completions"
 # Read by the byte, and longer than what the engine generates for it.
 LONG: Any = [{"role": "user", "content": "word " * 1600}]
@@ -77,6 +80,34 @@ async def test_a_client_that_leaves_before_an_answer_pays_an_estimate(
     engine.handler = None
     async with front.http() as http:
         assert await tokens_left(http) < LIMIT - 500
+
+
+async def test_an_engine_that_does_not_abort_in_time_is_left(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborting, "ABORT_SECONDS", 0.1)
+    told = asyncio.Event()
+
+    async def deaf(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if request.path != ABORT:
+            return await endless(request, body)
+        told.set()
+        return web.Response()
+
+    async with running_engine() as engine:
+        engine.handler = deaf
+        front.board.pin("toy", engine.address, aborts=True)
+        client = front.openai(default_headers={"x-request-id": "mine"})
+        asking = asyncio.create_task(client.chat.completions.create(model="toy", messages=HI))
+        await until(lambda: engine.requests)
+        asking.cancel()
+        async with soon(5):
+            await told.wait()
+            await engine.left.wait()
+        (name,) = engine.requests[-1]["request_ids"]
+        assert name.startswith("chatcmpl-req_")
+        assert name.endswith(".mine")
+        assert (await used(front, 1))["num_estimated_requests"] == 1
 
 
 async def test_an_answer_that_breaks_off_is_estimated_and_a_refusal_costs_nothing(
