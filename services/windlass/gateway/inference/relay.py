@@ -11,9 +11,9 @@ from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
-    ENGINE_FAILED,
     EngineBroken,
     EngineConnection,
+    engine_failed,
     failed,
 )
 from windlass.gateway.inference.meter import UsageMeter
@@ -129,5 +129,4 @@ async def end_stream(exchange: HttpExchange, error: HttpError) -> None:
 
 
 def _too_long(what: str) -> HttpError:
-    said = f"The engine sent an {what} that is too long."
-    return HttpError(502, said, kind="server_error", code=ENGINE_FAILED)
+    return engine_failed(f"sent an {what} that is too long")
