@@ -169,7 +169,7 @@ async def test_a_request_that_is_aborted_is_answered_with_what_was_counted(kept:
             assert (await asyncio.to_thread(http.post, ABORT, json=aborted)).is_success
         answer = await asking
         assert answer.usage
-        assert answer.choices[0].finish_reason == "abort", "no word of OpenAI's"
+        assert str(answer.choices[0].finish_reason) == "abort"
         assert answer.usage.completion_tokens < 360
         usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
         assert await until(counted, holds=lambda found: found == usage)

@@ -14,19 +14,23 @@ branch_labels = None
 depends_on = None
 
 _TOKENS = ("input_cached_tokens", "output_reasoning_tokens")
+_COUNTS = {"usage_records": _TOKENS, "usage_hours": (*_TOKENS, "estimated_requests")}
 
 
 def upgrade() -> None:
-    for table, more in (("usage_records", ()), ("usage_hours", ("estimated_requests",))):
-        for name in (*_TOKENS, *more):
-            column = sa.Column(name, sa.BigInteger(), nullable=False, server_default="0")
-            op.add_column(table, column)
-    estimated = sa.Column("estimated", sa.Boolean(), nullable=False, server_default=sa.false())
-    op.add_column("usage_records", estimated)
+    for table, names in _COUNTS.items():
+        for name in names:
+            op.add_column(
+                table, sa.Column(name, sa.BigInteger(), nullable=False, server_default="0")
+            )
+    op.add_column(
+        "usage_records",
+        sa.Column("estimated", sa.Boolean(), nullable=False, server_default=sa.false()),
+    )
 
 
 def downgrade() -> None:
     op.drop_column("usage_records", "estimated")
-    for table, more in (("usage_records", ()), ("usage_hours", ("estimated_requests",))):
-        for name in (*_TOKENS, *more):
+    for table, names in _COUNTS.items():
+        for name in names:
             op.drop_column(table, name)
