@@ -64,8 +64,8 @@ def usage(
         **{name.upper(): field(name) for name in groups},
         "REQUESTS": field("num_model_requests"),
         "INPUT": field("input_tokens"),
-        "CACHED": field("input_cached_tokens"),
         "OUTPUT": field("output_tokens"),
+        "CACHED": field("input_cached_tokens"),
         "REASONING": field("output_reasoning_tokens"),
         "ESTIMATED": field("num_estimated_requests"),
     }
