@@ -15,8 +15,8 @@ _FLAG = re.compile(r"--(?:no-)?(?P<name>[a-z][a-z0-9_-]*)(?:(?:\.[\w.-]+)?=[^\0\
 _OURS = """
     api-server-count chat-template disable-fastapi-docs disable-log-stats
     disable-uvicorn-access-log dtype enable-auto-tool-choice enable-chunked-prefill enable-lora
-    enable-prefix-caching enable-prompt-tokens-details enable-server-load-tracking enforce-eager
-    generation-config gpu-memory-utilization host kv-cache-dtype kv-cache-memory-bytes
+    enable-prefix-caching enable-prompt-tokens-details enable-scale-out enable-server-load-tracking
+    enforce-eager generation-config gpu-memory-utilization host kv-cache-dtype kv-cache-memory-bytes
     kv-offloading-size master-addr master-port max-cpu-loras max-lora-rank max-loras
     max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes node-rank
     pipeline-parallel-size pooler-config port reasoning-parser runner scheduling-policy

@@ -12,6 +12,7 @@ from tests.support.waiting import Watch, wait_until
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 # More than a client waits for here, and within the model's context.
 LONG = 460
+GENERATED = "windlass_engine_generated_tokens_total"
 # A second, and what a busy machine adds.
 REVOKED_SECONDS = 2.0
 
@@ -61,7 +62,7 @@ def used(site: Site, key: dict[str, Any]) -> list[tuple[int, int]]:
 
 def test_a_client_that_leaves_frees_the_engine_and_is_counted(site: Site) -> None:
     answer(site)
-    key = new_key(site)
+    key, written = new_key(site), gauge(site, GENERATED)
     begun = stream(site, key["value"])
     text = [next(begun).choices[0].delta.content for _ in range(4)]
     begun.close()
@@ -69,6 +70,7 @@ def test_a_client_that_leaves_frees_the_engine_and_is_counted(site: Site) -> Non
     ((requests, tokens),) = wait_until(lambda: used(site, key), "its usage", 20)
     assert requests == 1
     assert len(list(filter(None, text))) <= tokens < LONG
+    assert tokens == gauge(site, GENERATED) - written
 
 
 def test_a_killed_engine_is_an_error_chunk_and_comes_back(site: Site) -> None:

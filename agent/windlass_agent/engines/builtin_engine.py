@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from windlass.inference_api.routes import ABORT
 from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
@@ -20,7 +21,7 @@ CAPABILITIES = EngineCapabilities(
     adapters=True,
     embeddings=True,
     max_concurrency=8,
-    routes=("/tokenize", "/v1/score", "/v1/rerank"),
+    routes=("/tokenize", "/v1/score", "/v1/rerank", ABORT),
 )
 LOAD_NAMES = LoadNames(
     running="windlass_engine_sequences_running",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments, divided
+from windlass.inference_api.routes import ABORT
 from windlass.modelfiles.embedding import MODULES
 from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.commands.releases import has_release
@@ -14,7 +15,7 @@ from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
 
 CAPABILITIES = EngineCapabilities(
-    adapters=True, cache_salt=True, routes=("/tokenize",), max_concurrency=CONCURRENCY
+    adapters=True, cache_salt=True, routes=("/tokenize", ABORT), max_concurrency=CONCURRENCY
 )
 OLDEST = (0, 32)
 # Seconds that open requests have after SIGTERM.
@@ -66,6 +67,8 @@ _ALWAYS = (
     "--enable-prompt-tokens-details",
     # Counts open requests at /load.
     "--enable-server-load-tracking",
+    # Has requests end early and yet say their usage.
+    "--enable-scale-out",
     "--disable-uvicorn-access-log",
     "--disable-fastapi-docs",
 )

@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from windlass.inference_api.errors import ApiError
-from windlass.inference_api.routes import ENGINE_ROUTES
+from windlass.inference_api.routes import ABORT, ENGINE_ROUTES
 from windlass_agent.engines.boundary import MAX_BODY_BYTES, TRACE, boundary
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.keeper.engine_keeper import EngineKeeper
@@ -40,7 +40,7 @@ class Door:
     def app(self) -> web.Application:
         """The application behind TLS."""
         app = web.Application(middlewares=[boundary])
-        for path in sorted(ENGINE_ROUTES):
+        for path in sorted(ENGINE_ROUTES | {ABORT}):
             app.router.add_post(path, self._pass_on)
         app.cleanup_ctx.append(self._connected)
         return app

@@ -11,6 +11,8 @@ from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
 from windlass.gateway.authentication.active_requests import ActiveRequest
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
+# That engines take.
+_ID_LENGTH = 128
 _VERSION = (b"openai-version", b"2020-10-01")
 
 
@@ -60,6 +62,13 @@ class HttpExchange:
                 headers.append((b"openai-organization", self.principal.organization_id.encode()))
             message["headers"] = headers
         return self._forward(message)
+
+    @property
+    def unique_id(self) -> str:
+        """The id that others know the request by: ours, then the client's own, which may repeat."""
+        if self.request_id == self.serial:
+            return self.serial
+        return f"{self.serial}.{self.request_id}"[:_ID_LENGTH]
 
     @property
     def peer(self) -> str:

@@ -202,6 +202,12 @@ class LoadAdapterRequest(Struct, kw_only=True):
     lora_path: Annotated[str, Meta(min_length=1)]
 
 
+class AbortRequest(Struct, kw_only=True):
+    """POST /inference/v1/abort_requests, by the ids that vLLM makes of `x-request-id`."""
+
+    request_ids: list[str]
+
+
 class UnloadAdapterRequest(Struct, kw_only=True):
     """POST /v1/unload_lora_adapter."""
 

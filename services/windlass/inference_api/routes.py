@@ -7,4 +7,6 @@ SCORE = "/v1/score"
 RERANK = "/v1/rerank"
 # What engines may offer beside: no word of an agent adds a path.
 ENGINE_PATHS = frozenset({"/tokenize", RERANK})
+# Of vLLM's: ends requests, which are answered with what they have. The gateway's alone.
+ABORT = "/inference/v1/abort_requests"
 ENGINE_ROUTES = ENGINE_PATHS | {CHAT, COMPLETIONS, EMBEDDINGS, SCORE}

@@ -36,6 +36,9 @@ class UsageRecord:
     duration_ms: int
     time_to_first_token_ms: int
     status: int
+    input_cached_tokens: int = 0
+    output_reasoning_tokens: int = 0
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

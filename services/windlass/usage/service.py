@@ -8,7 +8,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
 from windlass.usage.domain import Query, UsageRecord, make_query
-from windlass.usage.store import UsageStore
+from windlass.usage.store import COUNTS, TOKENS, UsageStore
 
 FIELDS = tuple(UsageRecord.__slots__)
 BATCH = 10_000
@@ -74,19 +74,17 @@ def _record(message: pb.UsageRecord) -> UsageRecord:
             "Each record must have an id, an organization_id and a positive at_ms.",
             param="records",
         )
-    if min(message.input_tokens, message.output_tokens) < 0:
+    if any(getattr(message, name) < 0 for name in TOKENS):
         raise InvalidArgument(
-            "input_tokens and output_tokens of a record must be 0 or more.", param="records"
+            f"{', '.join(TOKENS)} of a record must be 0 or more.", param="records"
         )
     return UsageRecord(**{name: getattr(message, name) for name in FIELDS})
 
 
 def _result(query: Query, row: Any) -> pb.UsageResult:
-    result = pb.UsageResult(
-        input_tokens=int(row.input_tokens),
-        output_tokens=int(row.output_tokens),
-        requests=int(row.requests),
-    )
+    result = pb.UsageResult()
+    for name in (*TOKENS, *COUNTS):
+        setattr(result, name, int(getattr(row, name)))
     for name in query.group_by:
         setattr(result, name, getattr(row, name))
     return result

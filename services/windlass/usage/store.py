@@ -29,12 +29,18 @@ records = sa.Table(
     sa.Column("duration_ms", sa.Integer, nullable=False),
     sa.Column("time_to_first_token_ms", sa.Integer, nullable=False),
     sa.Column("status", sa.SmallInteger, nullable=False),
+    # Processes of the release before write none of these.
+    sa.Column("input_cached_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("output_reasoning_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("estimated", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index(None, "organization_id", "at_ms"),
     sa.Index(None, "project_id", "at_ms"),
     sa.Index(None, "at_ms"),
 )
 HOUR_MS = 3_600_000
 SUMMED_BY = ("organization_id", "project_id", "user_id", "key_id", "model", "kind")
+TOKENS = ("input_tokens", "output_tokens", "input_cached_tokens", "output_reasoning_tokens")
+COUNTS = ("requests", "estimated_requests")
 # Sums of records that are kept no longer; no record is in both tables.
 hours = sa.Table(
     "usage_hours",
@@ -45,6 +51,10 @@ hours = sa.Table(
     *(
         sa.Column(name, sa.BigInteger, nullable=False)
         for name in ("input_tokens", "output_tokens", "requests")
+    ),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False, server_default="0")
+        for name in ("input_cached_tokens", "output_reasoning_tokens", "estimated_requests")
     ),
     sa.Index(None, "organization_id", "starts_at_ms"),
 )
@@ -60,6 +70,13 @@ _APPEND = (
     insert(records)
     .from_select([column.name for column in _columns], sa.select(_rows))
     .on_conflict_do_nothing(index_elements=["id"])
+)
+
+
+# What one record counts for.
+_ONE = (
+    sa.literal(1, sa.BigInteger),
+    sa.cast(sa.cast(records.c.estimated, sa.Integer), sa.BigInteger),
 )
 
 
@@ -86,15 +103,12 @@ class UsageStore:
         width_ms = query.width * 1000
         # One statement sees each record once, in the one table or in the other.
         both = sa.union_all(
-            _within(query, records, records.c.at_ms, sa.literal(1, sa.BigInteger)),
-            _within(query, hours, hours.c.starts_at_ms, hours.c.requests),
+            _within(query, records, records.c.at_ms, _ONE),
+            _within(query, hours, hours.c.starts_at_ms, [hours.c[name] for name in COUNTS]),
         ).subquery()
         bucket = (both.c.at // width_ms * query.width).label("bucket")
         groups = [both.c[name] for name in query.group_by]
-        sums = [
-            sa.func.sum(both.c[name]).label(name)
-            for name in ("input_tokens", "output_tokens", "requests")
-        ]
+        sums = [sa.func.sum(both.c[name]).label(name) for name in (*TOKENS, *COUNTS)]
         statement = (
             sa.select(bucket, *groups, *sums).group_by(bucket, *groups).order_by(bucket, *groups)
         )
@@ -106,11 +120,12 @@ class UsageStore:
 
 
 def _within(
-    query: Query, table: sa.Table, at: sa.Column[int], requests: sa.ColumnElement[int]
+    query: Query, table: sa.Table, at: sa.Column[int], counts: Iterable[sa.ColumnElement[int]]
 ) -> sa.Select[Any]:
-    names = (*SUMMED_BY, "input_tokens", "output_tokens")
     return sa.select(
-        at.label("at"), *(table.c[name] for name in names), requests.label("requests")
+        at.label("at"),
+        *(table.c[name] for name in (*SUMMED_BY, *TOKENS)),
+        *(count.label(name) for name, count in zip(COUNTS, counts, strict=True)),
     ).where(
         table.c.organization_id == query.organization_id,
         at >= query.start * 1000,

@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
+from windlass.inference_api.routes import ABORT
 
 # vLLM may wait for its turn, and then starts for minutes on a machine that is busy.
 pytestmark = [
@@ -27,8 +28,12 @@ CACHES = ("sglang", "vllm")
 MESSAGES: Any = [{"role": "user", "content": "the quick brown fox"}]
 
 
+def running(status: pb.WorkloadStatus) -> RunningEngine:
+    return RunningEngine(Path(), "toy", status.endpoint, 0, 0.0)
+
+
 def client(status: pb.WorkloadStatus) -> AsyncOpenAI:
-    return RunningEngine(Path(), "toy", status.endpoint, 0, 0.0).client()
+    return running(status).client()
 
 
 async def test_it_answers_as_soon_as_it_is_ready_and_says_what_it_can(kept: Kept) -> None:
@@ -138,6 +143,44 @@ async def test_a_client_that_leaves_ends_the_work(kept: Kept) -> None:
             await stream.close()
         # One place for all: the answer has to wait for whatever still runs.
         await say(status, "toy")
+
+
+async def test_a_request_that_is_aborted_is_answered_with_what_was_counted(kept: Kept) -> None:
+    status = await kept.loaded("mv-a")
+    if ABORT not in status.capabilities.routes:
+        assert kept.kind == "llamacpp"
+        return
+    before = (await kept.host.driver.loads())["eng-1"]
+
+    async def counted() -> tuple[int, int]:
+        now = (await kept.host.driver.loads())["eng-1"]
+        read = now.prompt_tokens - before.prompt_tokens
+        return read, now.generated_tokens - before.generated_tokens
+
+    async def is_under_way() -> bool:
+        now = (await kept.host.driver.loads())["eng-1"]
+        # Such as SGLang count when a request ends.
+        return now.running == 1 and (kept.kind == "sglang" or (await counted())[1] > 0)
+
+    async with client(status) as engine:
+        asking = asyncio.create_task(
+            engine.chat.completions.create(
+                model="toy",
+                messages=MESSAGES,
+                max_tokens=360,
+                extra_body={"ignore_eos": True},
+                extra_headers={"x-request-id": "req_1.mine"},
+            )
+        )
+        await until(is_under_way, every=0.01)
+        aborted = {"request_ids": ["chatcmpl-req_1", "chatcmpl-req_1.mine"]}
+        with running(status).http() as http:
+            assert (await asyncio.to_thread(http.post, ABORT, json=aborted)).is_success
+        answer = await asking
+        assert answer.usage
+        assert answer.usage.completion_tokens < 360
+        usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
+        assert await until(counted, holds=lambda found: found == usage)
 
 
 @pytest.mark.parametrize(

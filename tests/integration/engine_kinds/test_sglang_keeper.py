@@ -97,6 +97,30 @@ async def test_a_client_that_leaves_ends_the_work_at_once(keeper: SglangKeeper) 
     assert keeper.open == 0
 
 
+async def test_requests_of_one_answer_are_aborted_by_their_public_id(keeper: SglangKeeper) -> None:
+    long = ASKED | keeper.fields("m") | {"max_tokens": 4000}
+
+    async def ask(body: dict[str, Any]) -> dict[str, Any]:
+        async with keeper.posted(ROUTE, body, "cmpl-req_1-0") as response:
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+    asking = asyncio.create_task(ask(long))
+    await until(running(keeper, 1))
+    assert not await keeper.abort(["cmpl-req_2-0"])
+    assert await keeper.abort(["cmpl-req_2-0", "cmpl-req_1-0"])
+    answer = await asking
+    assert 0 < answer["usage"]["completion_tokens"] < 4000
+    assert not await keeper.abort(["cmpl-req_1-0"])
+    # SGLang tells nobody the names of its parts.
+    asking = asyncio.create_task(ask(long | {"n": 2}))
+    await until(running(keeper, 1))
+    assert not await keeper.abort(["cmpl-req_1-0"])
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await until(running(keeper, 0))
+
+
 async def test_a_cancelled_request_ends_while_it_waits_too(keeper: SglangKeeper) -> None:
     long = ASKED | keeper.fields("m") | {"max_tokens": 4000}
 

@@ -128,22 +128,6 @@ async def test_a_trace_goes_on_at_the_engine(front: Front, engine: Engine) -> No
     assert not {"traceparent", "tracestate", "forwarded"} & {name.lower() for name in second}
 
 
-async def test_a_client_that_leaves_before_the_answer_cancels_the_engine(
-    front: Front, engine: Engine
-) -> None:
-    async def slow(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    engine.handler = slow
-    asking = asyncio.create_task(front.openai().chat.completions.create(model="toy", messages=HI))
-    await until(lambda: engine.requests)
-    asking.cancel()
-    async with soon(2):
-        await engine.left.wait()
-    assert (await used(front, 1))["num_model_requests"] == 1
-
-
 async def test_a_model_without_an_engine_is_wanted_and_waited_for(front: Front) -> None:
     async with running_engine() as engine:
         front.board.pin("cold")

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 STEERING = (
     "/load", "/health", "/metrics", "/v1/models", "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter", "/sleep", "/pause", "/update_weights", "/v1/chat/completions/x",
+    "/inference/v1/generate", "/abort_requests", "/render",
 )  # fmt: skip
 
 

@@ -41,6 +41,9 @@ async def store(database: Database) -> UsageStore:
             duration_ms=1,
             time_to_first_token_ms=1,
             status=200,
+            input_cached_tokens=n // 2,
+            output_reasoning_tokens=n % 2,
+            estimated=n % 7 == 0,
         )
         for n in range(ROWS)
     )

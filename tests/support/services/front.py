@@ -30,6 +30,7 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
 from windlass.core.rpc.following import BEAT_SECONDS
+from windlass.inference_api.routes import ABORT
 from windlass.serve import make_app, make_store
 
 MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "gateway")
@@ -63,9 +64,10 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         engine: str = "builtin",
         cache_salt: bool = False,
         max_concurrency: int = 0,
+        aborts: bool = False,
     ) -> None:
         capabilities = clusters_pb2.EngineCapabilities(
-            routes=["/v1/score", "/v1/rerank"],
+            routes=["/v1/score", "/v1/rerank", *([ABORT] if aborts else [])],
             embeddings=engine == "builtin",
             cache_salt=cache_salt,
             max_concurrency=max_concurrency,

@@ -9,7 +9,8 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.handler import BodyJudge, _offering
+from windlass.gateway.inference.handler import _offering
+from windlass.gateway.inference.head import BodyJudge
 from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import EngineEndpoint, OpenRequests, RouteTable
 from windlass.gateway.inference.waiting import ModelFinder

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass.core.spool import frame as frame_bytes
 from windlass.gateway.usage.spool import UsageLine, UsageSpool, frame, read_segment
 
 
@@ -27,6 +28,14 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert spool.sealed() == []
     spool.seal()
     assert ids(tmp_path) == ["req_0", "req_1", "req_2"]
+
+
+async def test_a_line_of_the_release_before_is_read(tmp_path: Path) -> None:
+    old = b'["req_0",1,"org","proj","ann","key","m",1,2,3,4,5,200]'
+    (tmp_path / "1.log").write_bytes(frame_bytes(old))
+    (found,) = read_segment(tmp_path / "1.log")
+    assert found == line(0)
+    assert (found.input_cached_tokens, found.estimated) == (0, False)
 
 
 async def test_a_segment_belongs_to_its_writer_while_that_lives(tmp_path: Path) -> None:

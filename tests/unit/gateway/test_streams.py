@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.inference import sse
 from windlass.gateway.inference.head import CacheSalts, for_engine, read_head
-from windlass.gateway.inference.sse import EventTooLong, Show, UsageFilter, usage_of
+from windlass.gateway.inference.sse import EventTooLong, Show, UsageFilter
+from windlass.gateway.inference.token_usage import usage_of
 
 JSON = st.recursive(
     st.none()

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
@@ -33,9 +34,11 @@ def make(folder: Path) -> tuple[Usage, UsageSpool, UsageShipper]:
 
 async def test_every_field_arrives_and_the_segment_goes(tmp_path: Path) -> None:
     usage, spool, shipper = make(tmp_path)
-    spool.record(line(1))
+    details = {"input_cached_tokens": 6, "output_reasoning_tokens": 7, "estimated": True}
+    spool.record(msgspec.structs.replace(line(1), **details))
     assert await shipper.ship()
     record = usage.records["req_1"]
+    assert {name: getattr(record, name) for name in details} == details
     assert (record.input_tokens, record.output_tokens, record.status) == (2, 3, 200)
     assert (record.duration_ms, record.time_to_first_token_ms, record.kind) == (4, 5, 1)
     assert list(tmp_path.iterdir()) == []

@@ -79,11 +79,13 @@ class EngineService:
         work: list[tuple[list[int], SamplingParams]],
         adapter: LoadedAdapter | None,
         *,
+        request_ids: list[str],
         constraint: Constraint | None = None,
         decode: Decode | None = None,
     ) -> AsyncIterator[tuple[Sequence, StepOutput]]:
         """Generates one answer to each prompt, each held to `constraint`; raises ApiError.
 
+        `request_ids` are by what each of them can be aborted.
         `decode` makes text of tokens where it is not the tokenizer's that leaves special ones out.
         """
         for _, params in work:
@@ -91,7 +93,8 @@ class EngineService:
         sink: asyncio.Queue[tuple[Sequence, StepOutput | Exception]] = asyncio.Queue()
         key = adapter.key if adapter else None
         sequences = [self._sequence(index, *one, key, sink) for index, one in enumerate(work)]
-        for sequence in sequences:
+        for sequence, request_id in zip(sequences, request_ids, strict=True):
+            sequence.request_id = request_id
             sequence.constraint = constraint.copy() if constraint else None
             if decode is not None:
                 sequence.detokenizer = Detokenizer(decode)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import shutil
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class SglangKeeper:
         # SGLang's names by the public ones.
         self._adapters: dict[str, str] = {}
         self._loads = 0
+        # SGLang's names of open requests by the public ones.
+        self._requests: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,9 +84,11 @@ class SglangKeeper:
 
     @asynccontextmanager
     async def posted(
-        self, path: str, body: dict[str, Any]
+        self, path: str, body: dict[str, Any], request_id: str = ""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Sends a request; a block that ends before the answer does ends the work on it, at once.
+
+        `request_id` is by what others may abort it, unless it has several answers.
 
         SGLang by itself looks every few seconds for clients that have left. Where a request has
         several answers there is no other way: it gives each a name that nobody is told.
@@ -92,14 +96,25 @@ class SglangKeeper:
         server, name, response = self._started(), f"req-{uuid4().hex}", None
         content = msgspec.json.encode(body | {"rid": name})
         self.open += 1
+        if request_id and body.get("n") in (None, 1) and isinstance(body.get("prompt", ""), str):
+            self._requests[request_id] = name
         try:
             headers = {**_JSON, **trace.get()}
             async with server.session.post(path, data=content, headers=headers) as response:
                 yield response
         finally:
             self.open -= 1
+            if self._requests.get(request_id) == name:
+                del self._requests[request_id]
             if response is None or not response.content.at_eof():
                 self._spawn(self._abort(server, name))
+
+    async def abort(self, request_ids: Collection[str]) -> bool:
+        """Ends requests, which are answered with what they have; returns False if none is known."""
+        names = [self._requests[one] for one in request_ids if one in self._requests]
+        for name in names:
+            await self._abort(self._started(), name)
+        return bool(names)
 
     async def _abort(self, server: SglangServer, name: str) -> None:
         with suppress(aiohttp.ClientError, TimeoutError, RuntimeError):

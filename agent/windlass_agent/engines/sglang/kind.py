@@ -7,6 +7,7 @@ from pathlib import Path
 
 from windlass.confinement import python_paths
 from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments
+from windlass.inference_api.routes import ABORT
 from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -14,7 +15,9 @@ from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
 
-CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=CONCURRENCY)
+CAPABILITIES = EngineCapabilities(
+    adapters=True, cache_salt=True, routes=(ABORT,), max_concurrency=CONCURRENCY
+)
 # The first whose cache knows salts by themselves, and which has `/ready`.
 OLDEST = (0, 5, 23)
 # Waiting requests beyond these are refused with 503, so that another engine may take them.

@@ -65,6 +65,9 @@ def usage(
         "REQUESTS": field("num_model_requests"),
         "INPUT": field("input_tokens"),
         "OUTPUT": field("output_tokens"),
+        "CACHED": field("input_cached_tokens"),
+        "REASONING": field("output_reasoning_tokens"),
+        "ESTIMATED": field("num_estimated_requests"),
     }
     show_list(call, _rows(call, question), columns, limit=limit, everything=everything)
 

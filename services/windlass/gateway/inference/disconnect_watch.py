@@ -1,6 +1,7 @@
 """Detection of a client that disconnects, at almost no cost for short requests."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from windlass.gateway.asgi import Receive
 
@@ -9,12 +10,16 @@ DELAY_SECONDS = 0.05
 
 
 class DisconnectWatch:
-    """Cancels the task that opened it when the client leaves; `happened` tells why."""
+    """Cancels the task that opened it when the client leaves; `happened` tells why.
 
-    __slots__ = ("_handle", "_receive", "_task", "_watcher", "happened")
+    `before` is awaited first, in which the task may end by itself.
+    """
+
+    __slots__ = ("_handle", "_receive", "_task", "_watcher", "before", "happened")
 
     def __init__(self, receive: Receive):
         self.happened = False
+        self.before: Callable[[], Awaitable[None]] | None = None
         self._receive = receive
         self._task: asyncio.Task[object] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -44,5 +49,7 @@ class DisconnectWatch:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.happened = True
+        if self.before is not None:
+            await self.before()
         if self._task is not None:
             self._task.cancel()

@@ -14,6 +14,7 @@ from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
+    ENGINE_FAILED,
     Asker,
     EngineBroken,
     EngineConnection,
@@ -24,7 +25,7 @@ from windlass.gateway.inference.engines import (
     Tenant,
     failed,
 )
-from windlass.gateway.inference.head import CacheSalts, Head, for_engine, read_head
+from windlass.gateway.inference.head import BodyJudge, CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.relay import (
@@ -41,8 +42,6 @@ from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api import routes
-from windlass.inference_api.errors import ApiError
-from windlass.inference_api.kinds import body_check
 
 log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
@@ -69,32 +68,6 @@ class Offer(NamedTuple):
     able: Endpoints
 
 
-class BodyJudge:
-    """Refuses a body that engines of a kind must not get; checks it once for each kind."""
-
-    __slots__ = ("_passed", "_path", "body", "check")
-
-    def __init__(self, path: str, body: bytes):
-        self._path = path
-        self._passed = ""
-        self.body = body
-        # Of the kind that was asked for last.
-        self.check = body_check("")
-
-    def __call__(self, kind: str, *, runs: bool) -> None:
-        """Raises HttpError for what engines of the kind must not get."""
-        check = self.check = body_check(kind)
-        if kind == self._passed or (runs and check.repeated):
-            return
-        try:
-            check.refuse(self._path, self.body)
-        except ApiError as error:
-            raise HttpError(
-                error.status, error.message, code=error.code, param=error.param
-            ) from None
-        self._passed = kind
-
-
 class EngineRequest(NamedTuple):
     """A request that goes to an engine."""
 
@@ -105,6 +78,7 @@ class EngineRequest(NamedTuple):
     # Whether usage is asked for in every chunk.
     usage: bool
     comments: StreamComments | None
+    disconnect: DisconnectWatch
 
     def asker(self, offer: Offer) -> Asker:
         """Returns whose request it is, and for the engines of which version."""
@@ -179,16 +153,23 @@ class InferenceHandler:
                 show = Show.ALL
                 if streams and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
-                ask = EngineRequest(exchange, head, judge, meter, show is not Show.ALL, comments)
+                usage = show is not Show.ALL
+                ask = EngineRequest(exchange, head, judge, meter, usage, comments, disconnect)
                 version = offer.served.engine_version_id
                 with self._finder.under_way(exchange.caller, head.model, version):
                     response, place = await self._open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
                     await self._relay(exchange, response, place, meter, disconnect, events, headers)
+                if disconnect.happened:
+                    raise ClientLeft
+            except ClientLeft:
+                raise
             except Exception as error:
                 told = to_http(error)
-                meter.write(told.status)
+                meter.write(told.status, worked=told.code == ENGINE_FAILED)
+                if disconnect.happened:
+                    raise ClientLeft from None
                 if not exchange.status:
                     raise told from error
                 disconnect.stop()
@@ -239,7 +220,8 @@ class InferenceHandler:
                         continue
                 ask.meter.open()
                 body, trace = self._body(ask, offer, place), trace_headers(exchange.headers)
-                sent = Sent(exchange.path, body, exchange.request_id, trace)
+                sent = Sent(exchange.path, body, exchange.unique_id, trace, ask.meter.asked)
+                ask.disconnect.before = partial(self._abort, ask.meter, place, offer.able, sent)
                 response = await self._engines.open(place, offer.able, sent, again=again)
                 taken, place = place, None
                 return response, taken
@@ -250,11 +232,20 @@ class InferenceHandler:
                     raise
             finally:
                 if place is not None:
+                    ask.disconnect.before = None
                     self._engines.done(place)
             known = offer.served.endpoints
             await self._finder.change(exchange.caller, head.model, known, seconds=left)
             left = deadline - time.monotonic()
             offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
+
+    async def _abort(
+        self, meter: UsageMeter, place: EnginePlace, able: Endpoints, sent: Sent
+    ) -> None:
+        """Has the engine of a client that has left end its work, and say the usage if it can."""
+        meter.client_left = True
+        if meter.is_asked:
+            await self._engines.abort(place, able, sent)
 
     def _body(self, ask: EngineRequest, offer: Offer, place: EnginePlace) -> bytes:
         salted = _salted(ask.judge, offer)

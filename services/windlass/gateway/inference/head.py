@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import InvalidArgument
+from windlass.gateway.errors import HttpError
+from windlass.inference_api.errors import ApiError
+from windlass.inference_api.kinds import body_check
 from windlass.inference_api.requests import refused
 
 # Of an answer whose length the request does not bound, for the token limit alone.
@@ -196,6 +199,32 @@ def for_engine(
             msgspec.json.encode(BACKGROUND_PRIORITY if background else PRIORITY)
         )
     return msgspec.json.encode(fields)
+
+
+class BodyJudge:
+    """Refuses a body that engines of a kind must not get; checks it once for each kind."""
+
+    __slots__ = ("_passed", "_path", "body", "check")
+
+    def __init__(self, path: str, body: bytes):
+        self._path = path
+        self._passed = ""
+        self.body = body
+        # Of the kind that was asked for last.
+        self.check = body_check("")
+
+    def __call__(self, kind: str, *, runs: bool) -> None:
+        """Raises HttpError for what engines of the kind must not get."""
+        check = self.check = body_check(kind)
+        if kind == self._passed or (runs and check.repeated):
+            return
+        try:
+            check.refuse(self._path, self.body)
+        except ApiError as error:
+            raise HttpError(
+                error.status, error.message, code=error.code, param=error.param
+            ) from None
+        self._passed = kind
 
 
 class CacheSalts:

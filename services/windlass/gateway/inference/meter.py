@@ -7,20 +7,23 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.core.clock import now_ms
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference.head import Head
-from windlass.gateway.inference.sse import TokenUsage
+from windlass.gateway.inference.head import BYTES_PER_TOKEN, Head
+from windlass.gateway.inference.token_usage import TokenUsage
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
 from windlass.inference_api.requests import MAX_CHOICES
 from windlass.metrics import gateway as metrics
 
-CLIENT_LEFT = 499
+OK, CLIENT_LEFT = 200, 499
 # Of system prompts and marks that a model's own chat template writes.
 TEMPLATE_TOKENS = 1024
 # Of a chat that sets no bound: as long as the context of most models.
 CONTEXT_TOKENS = 128 * 1024
 COMPLETION_TOKENS = 16
+# Of one answer, for what an engine has generated and not counted.
+TOKENS_PER_SECOND = 25
 CHAT = usage_pb2.USAGE_KIND_CHAT
-_GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, usage_pb2.USAGE_KIND_UNSPECIFIED)
+_UNSPECIFIED = usage_pb2.USAGE_KIND_UNSPECIFIED
+_GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, _UNSPECIFIED)
 _IDLE, _OPEN, _WRITTEN = range(3)
 
 
@@ -39,6 +42,9 @@ class UsageBounds:
     # None: the answer's bytes alone.
     completion: int | None
     by_bytes: bool = True
+    choices: int = 1
+    # Tokens of a completion that nobody has counted.
+    likely: int = 0
 
     @classmethod
     def of(cls, kind: int, head: Head, body: bytes) -> "UsageBounds":
@@ -46,40 +52,49 @@ class UsageBounds:
         prompt = len(body) + head.query_bytes + TEMPLATE_TOKENS
         if kind not in _GENERATING:
             return cls(kind, prompt, 0)
+        choices = head.choices
+        each = CONTEXT_TOKENS if kind == CHAT else COMPLETION_TOKENS
+        likely = head.most_tokens or each * choices
         if not head.hides_tokens:
-            return cls(kind, prompt, head.most_tokens if kind == CHAT else None)
-        if kind == CHAT:
-            most = head.most_tokens or CONTEXT_TOKENS * head.choices
-        else:
-            # `n` of each prompt, and `max_tokens` has a default.
-            most = (head.most_tokens or COMPLETION_TOKENS) * MAX_CHOICES
-        return cls(kind, prompt, most, by_bytes=False)
+            most = head.most_tokens if kind == CHAT else None
+            return cls(kind, prompt, most, choices=choices, likely=likely)
+        # `n` of each prompt, and `max_tokens` has a default.
+        most = likely if kind == CHAT else (head.most_tokens or COMPLETION_TOKENS) * MAX_CHOICES
+        return cls(kind, prompt, most, by_bytes=False, choices=choices, likely=likely)
 
     def within(self, usage: TokenUsage, answer_bytes: int) -> TokenUsage:
         """Limits the usage that an engine reports to these bounds."""
         most = answer_bytes if self.completion is None else self.completion
         if self.by_bytes:
             most = min(most, answer_bytes)
+        prompt = min(max(0, usage.prompt_tokens), self.prompt)
+        completion = min(max(0, usage.completion_tokens), most)
         return TokenUsage(
-            min(max(0, usage.prompt_tokens), self.prompt),
-            min(max(0, usage.completion_tokens), most),
+            prompt,
+            completion,
+            min(max(0, usage.cached_tokens), prompt),
+            min(max(0, usage.reasoning_tokens), completion),
+            usage.estimated,
         )
+
+    def estimate(self, seconds: float, answer_bytes: int) -> TokenUsage:
+        """Estimates the usage of a request that an engine has worked on for so long.
+
+        By the bytes of the prompt, and for the answer by time and its bytes, where there are any.
+        """
+        prompt = max(1, (self.prompt - TEMPLATE_TOKENS) // BYTES_PER_TOKEN)
+        written = int(max(0.0, seconds) * TOKENS_PER_SECOND) * self.choices
+        if answer_bytes:
+            written = max(1, min(written, answer_bytes // BYTES_PER_TOKEN))
+        return TokenUsage(prompt, min(written, self.likely), estimated=True)
 
 
 class UsageMeter:
     """Usage of a request so far."""
 
     __slots__ = (
-        "_answer_bytes",
-        "_bounds",
-        "_exchange",
-        "_first",
-        "_model",
-        "_principal",
-        "_reported",
-        "_spool",
-        "_state",
-        "streams",
+        "_answer_bytes", "_asked", "_bounds", "_exchange", "_first", "_model", "_principal",
+        "_reported", "_spool", "_state", "client_left", "streams", "usage",
     )  # fmt: skip
 
     def __init__(self, spool: UsageSpool, exchange: HttpExchange, model: str, bounds: UsageBounds):
@@ -90,8 +105,12 @@ class UsageMeter:
         self._model = model
         self._bounds = bounds
         self._answer_bytes = 0
-        self._first = 0.0
+        self._asked = self._first = 0.0
         self._reported = TokenUsage()
+        # What is counted, from `write` on.
+        self.usage = TokenUsage()
+        # Whatever comes after it.
+        self.client_left = False
         # Whether the answer comes in parts, which alone have times of their own.
         self.streams = False
 
@@ -108,30 +127,38 @@ class UsageMeter:
         """Stores the usage that the engine reports."""
         self._reported = usage
 
-    @property
-    def usage(self) -> TokenUsage:
-        """The usage to be counted so far."""
-        return self._bounds.within(self._reported, self._answer_bytes)
-
     def open(self) -> None:
         """Notes that the request is about to be sent to an engine."""
         self._state = _OPEN
+        self._asked = 0.0
+
+    @property
+    def is_asked(self) -> bool:
+        """True once an engine has the request."""
+        return self._asked > 0
+
+    def asked(self) -> None:
+        """Notes that an engine gets the request."""
+        self._asked = time.perf_counter()
 
     def first_byte(self) -> None:
         """Notes when the first part of the answer came."""
         if not self._first:
             self._first = time.perf_counter()
 
-    def write(self, status: int) -> None:
+    def write(self, status: int, *, worked: bool = False) -> None:
         """Writes the record of a request that reached an engine, once.
 
-        Call it before the last byte of the answer is sent.
+        Call it before the last byte of the answer is sent. `worked` of an error that an engine
+        did not refuse the request by.
         """
         if self._state != _OPEN:
             return
         self._state = _WRITTEN
-        usage = self.usage
+        if self.client_left:
+            status = CLIENT_LEFT
         started, now = self._exchange.started, time.perf_counter()
+        usage = self.usage = self._counted(now, worked=worked or status in (OK, CLIENT_LEFT))
         self._measure(usage, now)
         principal = self._principal
         self._spool.record(
@@ -149,8 +176,18 @@ class UsageMeter:
                 int((now - started) * 1000),
                 int((self._first - started) * 1000) if self._first else 0,
                 status,
+                usage.cached_tokens,
+                usage.reasoning_tokens,
+                usage.estimated,
             )
         )
+
+    def _counted(self, now: float, *, worked: bool) -> TokenUsage:
+        """The usage that was reported, within its bounds, or an estimate where none was."""
+        said = self._bounds.within(self._reported, self._answer_bytes)
+        if said.prompt_tokens or not (worked and self._asked) or self.kind == _UNSPECIFIED:
+            return said
+        return self._bounds.estimate(now - self._asked, self._answer_bytes)
 
     def _measure(self, usage: TokenUsage, now: float) -> None:
         metrics.PROMPT_TOKENS.inc(usage.prompt_tokens)

@@ -10,9 +10,15 @@ from windlass.gateway.asgi import Headers, respond
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
-from windlass.gateway.inference.engines import EngineBroken, EngineConnection, failed
+from windlass.gateway.inference.engines import (
+    EngineBroken,
+    EngineConnection,
+    engine_failed,
+    failed,
+)
 from windlass.gateway.inference.meter import UsageMeter
-from windlass.gateway.inference.sse import EventTooLong, UsageFilter, usage_of
+from windlass.gateway.inference.sse import EventTooLong, UsageFilter
+from windlass.gateway.inference.token_usage import usage_of
 
 log = telemetry.logger("gateway.inference")
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -42,7 +48,8 @@ async def whole(
     meter.report(usage_of(body))
     meter.write(response.status)
     disconnect.stop()
-    await respond(exchange.send, response.status, headers, body)
+    if not disconnect.happened:
+        await respond(exchange.send, response.status, headers, body)
 
 
 async def stream(
@@ -122,5 +129,4 @@ async def end_stream(exchange: HttpExchange, error: HttpError) -> None:
 
 
 def _too_long(what: str) -> HttpError:
-    said = f"The engine sent an {what} that is too long."
-    return HttpError(502, said, kind="server_error", code="engine_failed")
+    return engine_failed(f"sent an {what} that is too long")

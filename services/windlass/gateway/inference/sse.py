@@ -6,6 +6,7 @@ from enum import Enum
 import msgspec
 
 from windlass.gateway.inference.refusals import stream_error
+from windlass.gateway.inference.token_usage import TokenUsage, added, chunk_usage, read_usage
 from windlass.inference_api.requests import MAX_CHOICES
 
 _USAGE = b'"usage"'
@@ -27,41 +28,6 @@ EVENT_BYTES = 16 * 2**20
 
 class EventTooLong(Exception):
     """An engine sends an event that does not end."""
-
-
-class TokenUsage(msgspec.Struct):
-    """Token counts of a request."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Reported(msgspec.Struct):
-    """Token counts as engines report them; vLLM's may be null."""
-
-    prompt_tokens: int | None = 0
-    completion_tokens: int | None = 0
-
-    def counts(self) -> TokenUsage:
-        return TokenUsage(self.prompt_tokens or 0, self.completion_tokens or 0)
-
-
-class _Whole(msgspec.Struct):
-    usage: _Reported | None = None
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-
-
-class _Chunk(msgspec.Struct):
-    usage: _Reported
-    choices: list[_Choice] = []
-
-
-_usage = msgspec.json.Decoder(_Reported)
-_whole = msgspec.json.Decoder(_Whole)
-_chunk = msgspec.json.Decoder(_Chunk)
 
 
 def _at_flat_usage(data: bytes) -> int:
@@ -97,15 +63,6 @@ def _failure(event: bytes) -> bytes:
     return data if failed else b""
 
 
-def usage_of(body: bytes) -> TokenUsage:
-    """The usage of a whole response; zeros when it has none."""
-    try:
-        usage = _whole.decode(body).usage
-        return usage.counts() if usage else TokenUsage()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return TokenUsage()
-
-
 class Show(Enum):
     """Usage that the client asked to see."""
 
@@ -138,13 +95,9 @@ class UsageFilter:
         """The counts of the last chunk that had some, or of all answers together."""
         if self._each:
             # Answers to one prompt report the same prompt.
-            prompts = {at // self._choices: one.prompt_tokens for at, one in self._each.items()}
-            completion = sum(one.completion_tokens for one in self._each.values())
-            return TokenUsage(sum(prompts.values()), completion)
-        try:
-            return _usage.decode(self._last).counts() if self._last else TokenUsage()
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return TokenUsage()
+            prompts = {at // self._choices: one for at, one in self._each.items()}
+            return added([*prompts.values()], [*self._each.values()])
+        return read_usage(self._last)
 
     def feed(self, data: bytes) -> bytes:
         """Takes bytes of the engine; returns the complete events for the client.
@@ -198,14 +151,13 @@ class UsageFilter:
         self._last = usage
         if not self._choices:
             return
-        try:
-            chunk = _chunk.decode(line[5:])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        if (read := chunk_usage(line[5:])) is None:
             return
-        if not chunk.choices:
+        index, counted = read
+        if index is None:
             self._each.clear()
-        elif 0 <= (index := chunk.choices[0].index) < MAX_CHOICES:
-            self._each[index] = chunk.usage.counts()
+        elif 0 <= index < MAX_CHOICES:
+            self._each[index] = counted
 
     def _event(self, event: bytes) -> bytes:
         if not event.startswith(_CHUNK) and (failure := _failure(event)):

@@ -26,6 +26,10 @@ class UsageLine(msgspec.Struct, array_like=True):
     duration_ms: int
     time_to_first_token_ms: int
     status: int
+    # Absent in lines of the release before.
+    input_cached_tokens: int = 0
+    output_reasoning_tokens: int = 0
+    estimated: bool = False
 
 
 _encode = msgspec.json.Encoder().encode

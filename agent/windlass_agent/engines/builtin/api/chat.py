@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from windlass.core.telemetry import request_id
 from windlass.inference_api.errors import bad_value
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import ChatRequest, check_chat, parse
@@ -34,7 +35,13 @@ async def chat_completions(request: web.Request, service: EngineService) -> web.
             (prompt, body.sampling(max_tokens=room, logprobs=logprobs, choice=choice))
             for choice in range(body.choices())
         ]
-        pieces = service.start(work, adapter, constraint=holding.constraint, decode=holding.decode)
+        pieces = service.start(
+            work,
+            adapter,
+            request_ids=[f"chatcmpl-{request_id.get()}"] * len(work),
+            constraint=holding.constraint,
+            decode=holding.decode,
+        )
         shape = ChatShape(service.model.tokenizer, parser=holding.parser)
         answer = Answer(shape, body.model, prompt_tokens=len(prompt), pieces=pieces)
         if body.stream:

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from windlass.core.telemetry import request_id
 from windlass.inference_api.errors import bad_value
 from windlass.inference_api.requests import (
     MAX_CHOICES,
@@ -29,14 +30,15 @@ async def completions(request: web.Request, service: EngineService) -> web.Strea
             raise bad_value(
                 f"must ask for at most {MAX_CHOICES} answers, `n` of each prompt", "prompt"
             )
-        work = []
-        for prompt in prompts:
+        work, ids = [], []
+        for number, prompt in enumerate(prompts):
             room = service.room(prompt, body.max_tokens, param="prompt")
             for choice in range(body.choices()):
                 params = body.sampling(max_tokens=room, logprobs=body.logprobs, choice=choice)
                 scored = bool(body.echo) and body.logprobs is not None
                 work.append((prompt, replace(params, prompt_logprobs=scored)))
-        pieces = service.start(work, adapter)
+                ids.append(f"cmpl-{request_id.get()}-{number}")
+        pieces = service.start(work, adapter, request_ids=ids)
         shape = CompletionShape(service.model.tokenizer, echo=bool(body.echo))
         count = sum(len(prompt) for prompt in prompts)
         answer = Answer(shape, body.model, prompt_tokens=count, pieces=pieces)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from prometheus_client import generate_latest
 from windlass.inference_api.errors import bad_value
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import (
+    AbortRequest,
     LoadAdapterRequest,
     TokenizeRequest,
     UnloadAdapterRequest,
     parse,
 )
-from windlass.inference_api.routes import RERANK
+from windlass.inference_api.routes import ABORT, RERANK
 from windlass_agent.engines.boundary import MAX_BODY_BYTES, Handler, boundary, json_response
 from windlass_agent.engines.builtin.api.chat import chat_completions
 from windlass_agent.engines.builtin.api.completions import completions
@@ -141,6 +143,12 @@ async def _unload_adapter(request: web.Request, service: EngineService) -> web.R
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 
+async def _abort(request: web.Request, service: EngineService) -> web.Response:
+    body = parse(AbortRequest, await request.read())
+    await service.scheduler.call(partial(service.scheduler.abort, frozenset(body.request_ids)))
+    return web.Response()
+
+
 async def _tokenize(request: web.Request, service: EngineService) -> web.Response:
     body = parse(TokenizeRequest, await request.read())
     with service.adapters.use(body.model or service.model.name):
@@ -178,4 +186,5 @@ _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", "/v1/load_lora_adapter", _load_adapter),
     ("POST", "/v1/unload_lora_adapter", _unload_adapter),
     ("POST", "/tokenize", _tokenize),
+    ("POST", ABORT, _abort),
 )

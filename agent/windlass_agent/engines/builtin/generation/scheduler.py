@@ -120,6 +120,15 @@ class SequenceScheduler:
             return values
         return [1 / (1 + math.exp(-min(max(value, -700), 700))) for value in values]
 
+    def abort(self, request_ids: frozenset[str]) -> None:
+        """Ends sequences of some requests with what they have; to be run through `call`."""
+        for one in self._unfinished():
+            if one.request_id in request_ids:
+                one.finished = True
+                self._metrics.finished.labels("abort").inc()
+                piece = StepOutput(text=one.filter.flush(), finish_reason="abort")
+                self._outbox.append((one, piece))
+
     async def call(self, work: Callable[[], T], over: Callable[[], None] = lambda: None) -> T:
         """Runs `work` between two ticks, where nothing else touches the model.
 
@@ -181,7 +190,7 @@ class SequenceScheduler:
     def _unfinished(self) -> list[Sequence]:
         decoding = [one for lane in self._lanes.values() for one in lane.sequences]
         prefilling = [prefill.sequence for prefill in self._prefills]
-        known = [*self._arrived, *self._waiting, *prefilling, *decoding]
+        known = [*tuple(self._arrived), *self._waiting, *prefilling, *decoding]
         return [one for one in known if not one.over]
 
     def _collect(self) -> bool:
@@ -193,12 +202,12 @@ class SequenceScheduler:
             self._waiting.extend(self._arrived)
             self._arrived.clear()
             call = self._calls.popleft() if self._calls else None
-        self._drop_cancelled()
         if call is not None:
             call(None)
+        self._drop_over()
         return not self._stopping
 
-    def _drop_cancelled(self) -> None:
+    def _drop_over(self) -> None:
         # Lanes drop theirs when they rebatch, but an idle one must not run for them.
         self._waiting = deque(one for one in self._waiting if not one.over)
         self._prefills = [one for one in self._prefills if not one.sequence.over]

@@ -47,6 +47,8 @@ class Sequence:
     sink: "asyncio.Queue[tuple[Sequence, StepOutput | Exception]]"
     generator: torch.Generator
     constraint: Constraint | None = None
+    # Of the request that it is a part of; others may have the same.
+    request_id: str = ""
     generated: list[int] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     filter: StopFilter = field(init=False)

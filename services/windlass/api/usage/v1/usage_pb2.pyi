@@ -59,6 +59,9 @@ class UsageRecord(google.protobuf.message.Message):
     DURATION_MS_FIELD_NUMBER: builtins.int
     TIME_TO_FIRST_TOKEN_MS_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
+    INPUT_CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    OUTPUT_REASONING_TOKENS_FIELD_NUMBER: builtins.int
+    ESTIMATED_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The request's id, or `<job>/<attempt>`."""
     at_ms: builtins.int
@@ -74,6 +77,12 @@ class UsageRecord(google.protobuf.message.Message):
     time_to_first_token_ms: builtins.int
     status: builtins.int
     """HTTP status that the caller saw; 499 when it left."""
+    input_cached_tokens: builtins.int
+    """Of the input, what the engine knew from before."""
+    output_reasoning_tokens: builtins.int
+    """Of the output, what the model thought before it answered."""
+    estimated: builtins.bool
+    """The engine did not say all of it, and what is missing was estimated."""
     def __init__(
         self,
         *,
@@ -90,8 +99,11 @@ class UsageRecord(google.protobuf.message.Message):
         duration_ms: builtins.int = ...,
         time_to_first_token_ms: builtins.int = ...,
         status: builtins.int = ...,
+        input_cached_tokens: builtins.int = ...,
+        output_reasoning_tokens: builtins.int = ...,
+        estimated: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "duration_ms", b"duration_ms", "id", b"id", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "organization_id", b"organization_id", "output_tokens", b"output_tokens", "project_id", b"project_id", "status", b"status", "time_to_first_token_ms", b"time_to_first_token_ms", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "duration_ms", b"duration_ms", "estimated", b"estimated", "id", b"id", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "organization_id", b"organization_id", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "status", b"status", "time_to_first_token_ms", b"time_to_first_token_ms", "user_id", b"user_id"]) -> None: ...
 
 Global___UsageRecord: typing_extensions.TypeAlias = UsageRecord
 
@@ -203,6 +215,9 @@ class UsageResult(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
+    INPUT_CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    OUTPUT_REASONING_TOKENS_FIELD_NUMBER: builtins.int
+    ESTIMATED_REQUESTS_FIELD_NUMBER: builtins.int
     input_tokens: builtins.int
     output_tokens: builtins.int
     requests: builtins.int
@@ -211,6 +226,10 @@ class UsageResult(google.protobuf.message.Message):
     user_id: builtins.str
     model: builtins.str
     kind: Global___UsageKind.ValueType
+    input_cached_tokens: builtins.int
+    output_reasoning_tokens: builtins.int
+    estimated_requests: builtins.int
+    """Of the requests, those with tokens that are estimated."""
     def __init__(
         self,
         *,
@@ -222,8 +241,11 @@ class UsageResult(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         model: builtins.str = ...,
         kind: Global___UsageKind.ValueType = ...,
+        input_cached_tokens: builtins.int = ...,
+        output_reasoning_tokens: builtins.int = ...,
+        estimated_requests: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "output_tokens", b"output_tokens", "project_id", b"project_id", "requests", b"requests", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["estimated_requests", b"estimated_requests", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "requests", b"requests", "user_id", b"user_id"]) -> None: ...
 
 Global___UsageResult: typing_extensions.TypeAlias = UsageResult
 

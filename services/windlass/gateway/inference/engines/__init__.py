@@ -5,13 +5,14 @@ May import the gateway's errors and routes, the tunnel and the kernel.
 
 from windlass.gateway.inference.engines.choice import Engines, Sent
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
-from windlass.gateway.inference.engines.errors import NoAnswer, failed
+from windlass.gateway.inference.engines.errors import ENGINE_FAILED, NoAnswer, engine_failed, failed
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import Tenant
 
 __all__ = [
+    "ENGINE_FAILED",
     "Asker",
     "EngineBroken",
     "EngineConnection",
@@ -22,5 +23,6 @@ __all__ = [
     "Offers",
     "Sent",
     "Tenant",
+    "engine_failed",
     "failed",
 ]

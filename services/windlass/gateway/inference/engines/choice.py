@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from windlass.core import telemetry
+from windlass.gateway.inference.engines.aborting import abort
 from windlass.gateway.inference.engines.connection import (
     EngineBroken,
     EngineConnection,
@@ -19,6 +20,7 @@ from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
 from windlass.gateway.inference.routes import EngineEndpoint
+from windlass.inference_api.routes import ABORT
 from windlass.metrics.gateway import HEDGED
 from windlass.tunnel.lanes import Lanes
 
@@ -40,6 +42,8 @@ class Sent(NamedTuple):
     request_id: str
     # Lines of its head, each with its end.
     trace: bytes = b""
+    # Called when an engine gets it.
+    asked: Callable[[], None] = lambda: None
 
 
 class Engines:
@@ -196,6 +200,16 @@ class Engines:
             connection.close()
             place.pool.done(connection)
         raise NoAnswer(broke_off=broke_off)
+
+    async def abort(
+        self, place: EnginePlace, endpoints: Sequence[EngineEndpoint], sent: Sent
+    ) -> None:
+        """Has the engine of a place answer a request with what it has, if it can.
+
+        Returns where it cannot or does not; waits for its cancellation otherwise.
+        """
+        if any(ABORT in one.routes for one in endpoints if one.address == place.pool.address):
+            await abort(place.pool, sent.path, sent.request_id)
 
     def done(self, place: EnginePlace, connection: EngineConnection | None = None) -> None:
         """Takes back a place, and the connection to the engine if one was opened."""

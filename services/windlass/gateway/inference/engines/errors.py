@@ -3,6 +3,9 @@
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineSilent
 
+# The code of what an engine has begun, or might have, and does not end.
+ENGINE_FAILED = "engine_failed"
+
 
 class NoAnswer(HttpError):
     """No engine of a model accepted the request; a retry may succeed."""
@@ -23,5 +26,9 @@ class NoAnswer(HttpError):
 def failed(error: EngineBroken) -> HttpError:
     """Returns the error of an answer that an engine began, or might have."""
     silent = isinstance(error, EngineSilent)
-    said = "The engine did not go on." if silent else "The engine broke off its answer."
-    return HttpError(502, said, kind="server_error", code="engine_failed")
+    return engine_failed("did not go on" if silent else "broke off its answer")
+
+
+def engine_failed(how: str) -> HttpError:
+    """Returns the error of an engine that took a request and did not answer it."""
+    return HttpError(502, f"The engine {how}.", kind="server_error", code=ENGINE_FAILED)

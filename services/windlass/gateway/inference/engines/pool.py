@@ -6,7 +6,7 @@ import math
 import os
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
@@ -51,17 +51,19 @@ class EngineConnectionPool:
         body: bytes,
         request_id: str,
         trace: bytes = b"",
+        asked: Callable[[], None] = lambda: None,
         *,
         fresh: bool = False,
     ) -> EngineConnection:
         """Sends a request; returns the connection with the status read.
 
-        Uses no connection that has rested if it shall be `fresh`. Raises OSError or TimeoutError
-        when it cannot connect, EngineBroken.
+        Calls `asked` once it is connected. Uses no connection that has rested if it shall be
+        `fresh`. Raises OSError or TimeoutError when it cannot connect, EngineBroken.
         """
         connection = (None if fresh else self._rested()) or await self._connect()
         head = self._heads.get(path) or self._head(path)
         ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
+        asked()
         try:
             await connection.exchange(b"".join((head, trace, ids, body)))
         except BaseException:

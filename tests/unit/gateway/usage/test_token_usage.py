@@ -1,0 +1,107 @@
+"""Usage as engines report it, its bounds, and estimates of what they do not report."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api.usage.v1 import usage_pb2
+from windlass.gateway.inference.head import read_head
+from windlass.gateway.inference.meter import CHAT, CONTEXT_TOKENS, TOKENS_PER_SECOND, UsageBounds
+from windlass.gateway.inference.sse import Show, UsageFilter
+from windlass.gateway.inference.token_usage import TokenUsage, usage_of
+
+COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, TokenUsage(9, 5)),
+        ({"prompt_tokens_details": {"cached_tokens": 8}}, TokenUsage(9, 5, 8)),
+        ({"completion_tokens_details": {"reasoning_tokens": 4}}, TokenUsage(9, 5, 0, 4)),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, TokenUsage(9, 5)),
+        ({"prompt_tokens_details": None, "completion_tokens_details": None}, TokenUsage(9, 5)),
+        ({"estimated": True}, TokenUsage(9, 5, estimated=True)),
+        ({"estimated": "yes"}, TokenUsage(9, 5)),
+        ({"prompt_tokens": "9"}, TokenUsage()),
+    ],
+)
+def test_details_are_read_whole_and_streamed(told: dict[str, Any], expected: TokenUsage) -> None:
+    usage = COUNTS | told
+    assert usage_of(json.dumps({"usage": usage}).encode()) == expected
+    for separators in (None, (",", ":")):
+        for choices in ([{"index": 0}], []):
+            chunk = {"id": "x", "choices": choices, "usage": usage}
+            events = UsageFilter(Show.NOTHING)
+            events.feed(b"data: %b\n\n" % json.dumps(chunk, separators=separators).encode())
+            assert events.usage == expected
+
+
+@given(ANYTHING, ANYTHING, ANYTHING)
+def test_no_detail_loses_the_counts(cached: Any, details: Any, estimated: Any) -> None:
+    usage = COUNTS | {
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": details,
+        "estimated": estimated,
+    }
+    found = usage_of(json.dumps({"usage": usage}).encode())
+    assert (found.prompt_tokens, found.completion_tokens) == (9, 5)
+    assert type(found.cached_tokens) is type(found.reasoning_tokens) is int
+
+
+def test_details_of_several_answers_are_added_and_those_of_a_prompt_are_not() -> None:
+    events = UsageFilter(Show.NOTHING, choices=2)
+    for index in (0, 1):
+        usage = COUNTS | {
+            "prompt_tokens_details": {"cached_tokens": 8},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        }
+        chunk = {"id": "x", "choices": [{"index": index}], "usage": usage}
+        events.feed(b"data: %b\n\n" % json.dumps(chunk).encode())
+    assert events.usage == TokenUsage(9, 10, 8, 4)
+
+
+def bounds(kind: int = CHAT, **fields: Any) -> tuple[UsageBounds, int]:
+    body = json.dumps({"model": "m", **fields}).encode()
+    return UsageBounds.of(kind, read_head(body), body), len(body)
+
+
+@given(st.integers(), st.integers(), st.integers(), st.integers())
+def test_parts_are_bounded_by_what_they_are_a_part_of(
+    prompt: int, completion: int, cached: int, reasoning: int
+) -> None:
+    found = bounds()[0].within(TokenUsage(prompt, completion, cached, reasoning), 100)
+    assert 0 <= found.cached_tokens <= found.prompt_tokens
+    assert 0 <= found.reasoning_tokens <= found.completion_tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "seconds", "answer_bytes", "completion"),
+    [
+        (CHAT, {}, 2, 0, 2 * TOKENS_PER_SECOND),
+        (CHAT, {"n": 3}, 2, 0, 6 * TOKENS_PER_SECOND),
+        (CHAT, {"max_tokens": 7}, 2, 0, 7),
+        (CHAT, {"max_tokens": 7, "n": 2}, 2, 0, 14),
+        (CHAT, {"max_tokens": 7, "ignore_eos": True}, 2, 0, 7),
+        (CHAT, {}, 10**9, 0, CONTEXT_TOKENS),
+        (CHAT, {}, 2, 40, 10),
+        (CHAT, {}, 0, 3, 1),
+        (CHAT, {}, -1, 0, 0),
+        (usage_pb2.USAGE_KIND_COMPLETION, {}, 2, 0, 16),
+        (usage_pb2.USAGE_KIND_EMBEDDING, {"input": "x"}, 2, 4000, 0),
+    ],
+)
+def test_an_estimate_is_by_bytes_and_time_within_what_was_asked(
+    kind: int, fields: dict[str, Any], seconds: float, answer_bytes: int, completion: int
+) -> None:
+    found, size = bounds(kind, **fields)
+    expected = TokenUsage(size // 4, completion, estimated=True)
+    assert found.estimate(seconds, answer_bytes) == expected
