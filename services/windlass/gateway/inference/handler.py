@@ -179,8 +179,7 @@ class InferenceHandler:
                 if streams and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
                 ask = EngineRequest(exchange, head, judge, meter, show is not Show.ALL, comments)
-                version = offer.served.engine_version_id
-                with self._finder.under_way(exchange.caller, head.model, version):
+                with self._finder.under_way(exchange.caller, head.model, offer.served):
                     response, place = await self._open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
