@@ -221,7 +221,7 @@ class AdapterPlaces:
             return None
         demand, age = self.demands[version], self.now - copy.since
         if copy.has_failed:
-            return Leaver(Leaving.FAILED, (), version, host_id)
+            return None if age < STAY_SECONDS else Leaver(Leaving.FAILED, (), version, host_id)
         why = self._beside_others(host_id, version, copy)
         if why is not None:
             order = (float(copy.is_loaded), float(demand.requests), demand.used_at)
