@@ -92,9 +92,14 @@ class Platform:
         *,
         project: str = "proj-a",
         task: "pb.ModelTask.ValueType" = pb.MODEL_TASK_UNSPECIFIED,
+        source: str = "",
     ) -> pb.Model:
-        """Registers an adapter as jobs does after a runner has uploaded it."""
-        prefix = f"jobs/{hashlib.sha256(name.encode()).hexdigest()[:12]}/1/"
+        """Registers an adapter as jobs does after a runner has uploaded it.
+
+        Another `source` than the name is for what has the name after another.
+        """
+        source = source or name
+        prefix = f"jobs/{hashlib.sha256(source.encode()).hexdigest()[:12]}/1/"
         for path, content in files.items():
             await self.app.objects.put(prefix + path, _once(content))
         return await self.models_internal.RegisterModel(
@@ -107,7 +112,7 @@ class Platform:
                 object_prefix=prefix,
                 manifest=manifest(files),
                 job_id="ftjob-1",
-                source=name,
+                source=source,
                 task=task,
             )
         )
