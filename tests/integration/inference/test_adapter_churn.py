@@ -22,7 +22,6 @@ from tests.support.services.front import MODULES, Front, running_front
 from tests.support.services.platform import Platform, folder_files
 from tests.support.waiting import until
 
-from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -39,6 +38,7 @@ class Churn:
     """Adapters of three kinds of weights under many names, and what was answered."""
 
     front: Front
+    platform: Platform
     names: list[str]
     answers: dict[str, set[str]] = field(default_factory=dict)
     tokens: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Churn:
 
     async def work(self, requests: int, seed: int) -> None:
         """Asks for random ones, one after the other."""
-        choice = random.Random(seed)  # noqa: S311
+        choice = random.Random(seed)
         async with self.front.openai() as client:
             for _ in range(requests):
                 await self.ask(client, choice.choice(self.names))
@@ -115,8 +115,10 @@ async def churning(database_url: str, folder: Path, number: int) -> AsyncIterato
         files = [folder_files(folder / name) for name in WEIGHTS]
         names = [f"ft:toy:{one}" for one in range(number)]
         for one, name in enumerate(names):
-            await platform.register_adapter(name, model, files[one % 3], project=project)
-        yield Churn(front, names)
+            await platform.register_adapter(
+                name, model, files[one % 3], project=project, organization=organization
+            )
+        yield Churn(front, platform, names)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,20 @@ async def test_many_adapters_on_four_places_answer_all_requests_once(
 ) -> None:
     with reachable_folder() as folder:
         async with churning(database_url, folder, number) as churn:
-            client = churn.front.openai()
-            await churn.ask(client, churn.names[0])
+            await churn.ask(churn.front.openai(), churn.names[0])
+            watching = asyncio.create_task(churn.watch(await address_of(churn.platform)))
+            began, churn.longest = time.monotonic(), 0.0
             await asyncio.gather(*(churn.work(requests, seed) for seed in range(CLIENTS)))
+            print(
+                f"{CLIENTS * requests} requests of {number} adapters on {PLACES} places: "
+                f"{time.monotonic() - began:.1f} s, the longest {churn.longest:.1f} s"
+            )
+            assert not watching.done(), "the engine answers all the time"
+            watching.cancel()
+            assert churn.longest < HELD_SECONDS
+            assert churn.most_listed == PLACES
+            for weights in range(len(WEIGHTS)):
+                # Whichever place it has, a name is answered by its own weights.
+                texts = [churn.answers.get(name, set()) for name in churn.names[weights::3]]
+                assert len(set[str]().union(*texts)) == 1
+            await until(churn.billed, holds=lambda tokens: tokens == churn.tokens)

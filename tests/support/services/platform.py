@@ -93,6 +93,7 @@ class Platform:
         project: str = "proj-a",
         task: "pb.ModelTask.ValueType" = pb.MODEL_TASK_UNSPECIFIED,
         source: str = "",
+        organization: str = "",
     ) -> pb.Model:
         """Registers an adapter as jobs does after a runner has uploaded it.
 
@@ -105,7 +106,7 @@ class Platform:
         return await self.models_internal.RegisterModel(
             pb.RegisterModelRequest(
                 id=name,
-                organization_id=f"org-of-{project}",
+                organization_id=organization or f"org-of-{project}",
                 project_id=project,
                 kind=pb.MODEL_KIND_ADAPTER,
                 base_version_id=base.version_id,
