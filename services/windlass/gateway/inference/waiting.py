@@ -205,7 +205,7 @@ class ModelFinder:
             await self._want_still(project_id, model)
 
     async def _look_up_still(self, caller: Principal, model: str, named: Named) -> Named:
-        """What a name means now, or did before where nobody says; raises HttpError 404."""
+        """Looks a name up again, and keeps what was known if nobody says; raises HttpError 404."""
         try:
             return await self._look_up(caller, model)
         except grpc.aio.AioRpcError as error:

@@ -55,7 +55,7 @@ class AdapterDemand:
 
 
 class Leaving(IntEnum):
-    """Why a copy may leave, the best reason first."""
+    """Reasons of a copy to leave its place, the best one first."""
 
     # Other copies answer for all of the adapter's load.
     SPARE = 0
@@ -80,7 +80,7 @@ class Leaver(NamedTuple):
 
 
 class AdapterPlaces:
-    """Which engine holds which adapters, as far as that is decided."""
+    """Places of adapters on engines, as far as they are decided."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class AdapterStays:
         return {one: self._copies.get((engine.id, one), unseen) for one in engine.adapters}
 
     def waits_since(self, version: str, now: float) -> float:
-        """When requests began to wait for an adapter that has no place; to be asked each round."""
+        """Returns when requests began to wait for an adapter without a place; ask in each round."""
         self._waits[version] = self._before.get(version, now)
         return self._waits[version]
 
@@ -132,7 +132,7 @@ class AdapterPlacement:
         ]
 
     def _may_have(self, engine: Engine, version: str) -> bool:
-        """True if an engine loads an adapter where it is; what an absent cluster has stays."""
+        """Returns True if an engine may load an adapter; what an absent cluster has stays."""
         view, name = self._state.view, self._state.names[version]
         away = engine.cluster_id not in view.clusters
         is_permitted = away or view.permits(engine.cluster_id, name.project_id)

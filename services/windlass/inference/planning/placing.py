@@ -62,7 +62,7 @@ def _told(host: AdapterHost, versions: Iterable[str], now: float) -> AdapterHost
 
 
 def _serve_waiting(places: AdapterPlaces) -> bool:
-    """Gives what requests wait for a place, the projects in turn; returns False if none got one."""
+    """Gives places to what requests wait for; returns False if none got one."""
     leavers, stuck, served = places.leavers(), set[str](), False
     for demand in _waiting(places):
         if demand.project_id in stuck:
@@ -79,7 +79,7 @@ def _serve_waiting(places: AdapterPlaces) -> bool:
 
 
 def _waiting(places: AdapterPlaces) -> Iterator[AdapterDemand]:
-    """What requests wait for: of a project with few places first, then the longest wait."""
+    """Yields what requests wait for: projects with few places first, then the longest wait."""
     found = [
         one
         for version, one in places.demands.items()

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.waiting import until
-from tests.unit.gateway.test_kinds_of_engines import Services, route
+from tests.unit.gateway.finding.test_kinds_of_engines import Services, route
 
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
