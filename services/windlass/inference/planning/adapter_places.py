@@ -103,6 +103,8 @@ class AdapterPlaces:
         self.demands = {one.version_id: one for one in ranked}
         self._ranks = {version: rank for rank, version in enumerate(self.demands)}
         self._held: dict[str, set[str]] = {host: set() for host in self.hosts}
+        # Engines that count and have a free place.
+        self.free = {one for one in self.counted if self.has_room(one)}
         self._load = Counter[str]()
         # Engines that count and have, or will have, an adapter that answers.
         self._copies: dict[str, set[str]] = defaultdict(set)
@@ -148,6 +150,8 @@ class AdapterPlaces:
     def put(self, host_id: str, version: str) -> None:
         """Gives an adapter a free place."""
         self._held[host_id].add(version)
+        if not self.has_room(host_id):
+            self.free.discard(host_id)
         if host_id not in self.counted or self._has_failed(host_id, version):
             return
         if not self._copies[version]:
@@ -156,8 +160,9 @@ class AdapterPlaces:
         self._load[host_id] += self._work(version)
 
     def evict(self, host_id: str, version: str) -> None:
-        """Takes a place back."""
+        """Takes the place of a leaver back."""
         self._held[host_id].remove(version)
+        self.free.add(host_id)
         self._evicted.add((host_id, version))
         if host_id not in self._copies[version]:
             return

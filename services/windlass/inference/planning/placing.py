@@ -47,8 +47,9 @@ def placed(
         _copy_hot(places)
         _place_idle(places)
         _fill(places)
-        before, found = found, {host: places.held(host) for host in places.hosts}
-        if found == before or not any(_lacks(places, version) for version in places.demands):
+        found = {host: places.held(host) for host in places.hosts}
+        rests = all(set(found[one.id]) == set(one.copies) for one in hosts)
+        if rests or not any(_lacks(places, version) for version in places.demands):
             break
         # Another copy may have come to an engine that it fits, and leave the place of this one.
         hosts = [_told(one, found[one.id], now) for one in hosts]
@@ -65,7 +66,7 @@ def _serve_waiting(places: AdapterPlaces) -> bool:
     """Gives places to what requests wait for; returns False if none got one."""
     leavers, stuck, served = places.leavers(), set[str](), False
     for demand in _waiting(places):
-        if demand.project_id in stuck:
+        if demand.project_id in stuck and not places.free:
             continue
         yields = partial(places.yields, claim=demand)
         if _take_free(places, demand.version_id) or _displace(
@@ -116,7 +117,7 @@ def _place_idle(places: AdapterPlaces) -> None:
     for version in places.demands:
         if places.copies(version):
             continue
-        if not (any(map(places.has_room, places.counted)) or any(map(leaves, leavers))):
+        if not places.free and not any(map(leaves, leavers)):
             return
         if not _take_free(places, version):
             _displace(places, version, leavers, leaves)
@@ -142,7 +143,7 @@ def _heat(places: AdapterPlaces, version: str) -> tuple[float, str]:
 
 def _take_free(places: AdapterPlaces, version: str) -> bool:
     """Puts an adapter on the least busy engine with a free place; returns False for none."""
-    free = [one for one in places.counted if places.has_room(one) and places.may_hold(one, version)]
+    free = [one for one in places.free if places.may_hold(one, version)]
     if free:
         places.put(min(free, key=places.work), version)
     return bool(free)

@@ -282,3 +282,9 @@ def test_what_does_not_fit_anywhere_keeps_nobody_waiting() -> None:
 def test_fewer_places_leave_what_is_needed_most() -> None:
     demands = [rested("a", age=40), rested("b", age=20), rested("c", age=30)]
     assert decided([host("h", 2, "a", "b", "c")], demands) == {"h": {"b", "c"}}
+
+
+def test_one_that_fits_nowhere_stops_no_other_of_its_project() -> None:
+    hosts = [host("h0", 1), host("h1", 1)]
+    refused = frozenset({("h0", "a"), ("h1", "a"), ("h0", "b")})
+    assert decided(hosts, [asked("a"), asked("b")], refused) == {"h0": set(), "h1": {"b"}}
