@@ -80,7 +80,7 @@ class Churn:
     async def billed(self) -> Counter[str]:
         """The tokens that were counted, by model."""
         async with self.front.http() as http:
-            query = {"start_time": int(time.time()) - 3600, "limit": 31, "group_by": "model"}
+            query: dict[str, Any] = {"start_time": int(time.time()) - 3600, "group_by": "model"}
             page = (await http.get("/v1/usage", params=query)).json()
         found = Counter[str]()
         for row in [row for bucket in page["data"] for row in bucket["results"]]:
