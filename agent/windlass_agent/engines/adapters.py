@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
+from http import HTTPStatus
+from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
@@ -18,6 +20,8 @@ from windlass_agent.machine.program_output import last_error
 log = telemetry.logger("engines")
 RETRY_SECONDS = 5.0
 MAX_RETRY_SECONDS = 120.0
+# An engine with requests on adapters that were unloaded has no place for others until they end.
+CROWDED_SECONDS = 1.0
 # The engine may drop an adapter on its own.
 RESYNC_SECONDS = 30.0
 # A request that vLLM holds back may need an unloaded adapter's files once more, and vLLM ends
@@ -46,6 +50,7 @@ class AdapterSet:
         self._loaded: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._failures = 0
+        self._is_crowded = False
         # Versions on the shelf that are not needed any more, and since when.
         self._left: dict[str, float] = {}
         self._news = asyncio.Event()
@@ -85,7 +90,9 @@ class AdapterSet:
             whole = await self._reconcile(control)
             self._failures = 0 if whole else self._failures + 1
             pause = RESYNC_SECONDS
-            if not whole:
+            if self._is_crowded:
+                pause = CROWDED_SECONDS
+            elif not whole:
                 pause = doubled(RETRY_SECONDS, self._failures - 1, longest=MAX_RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -93,6 +100,7 @@ class AdapterSet:
 
     async def _reconcile(self, control: EngineControl) -> bool:
         """Makes one pass; returns True if everything is as it should be."""
+        self._is_crowded = False
         try:
             await self._resync(control)
             await self._unload(control)
@@ -115,11 +123,16 @@ class AdapterSet:
     async def _unload(self, control: EngineControl) -> None:
         for identifier, version in tuple(self._loaded.items()):
             wanted = self._wanted.get(identifier)
-            if wanted is None or wanted.version_id != version:
-                # Out of the status first, so that no request is sent there any more.
-                del self._loaded[identifier]
-                self._changed()
-                await control.unload_adapter(identifier)
+            # Where the disk is bounded, the files of the next version may need its room.
+            is_replaced = self._disk is not None and wanted and wanted.version_id != version
+            if wanted is None or is_replaced:
+                await self._take_out(control, identifier)
+
+    async def _take_out(self, control: EngineControl, identifier: str) -> None:
+        """Unloads an adapter, out of the status first, so that no request is sent there."""
+        if self._loaded.pop(identifier, None) is not None:
+            self._changed()
+            await control.unload_adapter(identifier)
 
     async def _clear(self) -> None:
         """Takes off the shelf what was unloaded a while ago."""
@@ -139,19 +152,33 @@ class AdapterSet:
             if self._loaded.get(adapter.id) == adapter.version_id:
                 continue
             try:
-                if self._disk is not None:
-                    await self._disk.make_room(adapter, self._wanted.values())
-                path = await self._models.fetch(
-                    adapter.version_id,
-                    adapter.files,
-                    renewed=partial(self._newest_files, adapter),
-                )
-                shown = await asyncio.to_thread(self._shelf.put, path)
+                shown = await self._bring(adapter)
+            except (DownloadError, OSError) as error:
+                self._fail(adapter, error)
+                continue
+            # An engine knows one of a name: the version before answers until this one is here.
+            await self._take_out(control, adapter.id)
+            try:
                 await control.load_adapter(adapter.id, shown)
-            except (EngineError, DownloadError, OSError) as error:
-                self._errors[adapter.id] = last_error(str(error)) or "The adapter was not loaded."
-                log.warning("adapter_load_failed", adapter=adapter.id, error=str(error)[:2000])
-            else:
-                self._errors.pop(adapter.id, None)
-                self._loaded[adapter.id] = adapter.version_id
+            except EngineError as error:
+                if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                    self._is_crowded = True
+                else:
+                    self._fail(adapter, error)
+                continue
+            self._errors.pop(adapter.id, None)
+            self._loaded[adapter.id] = adapter.version_id
             self._changed()
+
+    async def _bring(self, adapter: pb.AdapterSpec) -> Path:
+        """Fetches an adapter; returns the folder in which the engine sees it."""
+        if self._disk is not None:
+            await self._disk.make_room(adapter, self._wanted.values())
+        renewed = partial(self._newest_files, adapter)
+        path = await self._models.fetch(adapter.version_id, adapter.files, renewed=renewed)
+        return await asyncio.to_thread(self._shelf.put, path)
+
+    def _fail(self, adapter: pb.AdapterSpec, error: Exception) -> None:
+        self._errors[adapter.id] = last_error(str(error)) or "The adapter was not loaded."
+        log.warning("adapter_load_failed", adapter=adapter.id, error=str(error)[:2000])
+        self._changed()

@@ -233,6 +233,8 @@ class Rows:
     loads: Mapping[str, int] = field(default_factory=dict)
     # Of these requests, those that wait for busy engines.
     lines: Mapping[str, GatewayLine] = field(default_factory=dict)
+    # Requests that are open or held at gateways, by the version of the adapter that answers.
+    adapter_loads: Mapping[str, int] = field(default_factory=dict)
     # Serving stacks by name.
     stacks: Mapping[str, Stack] = field(default_factory=dict)
 

@@ -1,9 +1,11 @@
-"""Table of the requests that gateways have open, by version of the engines that answer."""
+"""Tables of the requests that gateways have open, by version of what answers."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.inference.v1 import inference_pb2 as pb
@@ -27,6 +29,14 @@ loads = sa.Table(
     sa.Column("in_background", sa.Integer, nullable=False, server_default="0"),
     sa.Column("at", sa.Double, nullable=False, index=True),
 )
+adapter_loads = sa.Table(
+    "inference_adapter_loads",
+    metadata,
+    sa.Column("reporter", sa.Text, primary_key=True),
+    # Numbers by the version of the adapter.
+    sa.Column("requests", JSONB, nullable=False),
+    sa.Column("at", sa.Double, nullable=False, index=True),
+)
 
 # Versions whose number of engines follows load.
 _SCALED = sa.text(
@@ -42,7 +52,7 @@ class LoadStore:
         self._database = database
 
     async def report(self, said: pb.ReportLoadRequest) -> None:
-        """Stores what a gateway has open of what load scales, for ten seconds."""
+        """Stores what a gateway has open of adapters and of what load scales, for ten seconds."""
         async with self._database.begin() as connection:
             scaled = {row.engine_version_id for row in await connection.execute(_SCALED)}
             await connection.execute(loads.delete().where(loads.c.reporter == said.reporter))
@@ -61,11 +71,17 @@ class LoadStore:
             ]
             if rows:
                 await connection.execute(loads.insert().values(at=CLOCK), rows)
+            mine = adapter_loads.c.reporter == said.reporter
+            await connection.execute(adapter_loads.delete().where(mine))
+            if said.adapter_requests:
+                row = {"reporter": said.reporter, "requests": dict(said.adapter_requests)}
+                await connection.execute(adapter_loads.insert().values(at=CLOCK, **row))
 
 
 async def sweep(connection: AsyncConnection) -> None:
     """Removes what gateways said that are gone."""
-    await connection.execute(loads.delete().where(loads.c.at < CLOCK - 6 * CURRENT_SECONDS))
+    for table in (loads, adapter_loads):
+        await connection.execute(table.delete().where(table.c.at < CLOCK - 6 * CURRENT_SECONDS))
 
 
 async def current(connection: AsyncConnection) -> Sequence[sa.Row[Any]]:
@@ -82,3 +98,12 @@ async def current(connection: AsyncConnection) -> Sequence[sa.Row[Any]]:
         .group_by(loads.c.engine_version_id)
     )
     return (await connection.execute(query)).all()
+
+
+async def of_adapters(connection: AsyncConnection) -> Mapping[str, int]:
+    """The sums of all gateways by the version of an adapter."""
+    query = sa.select(adapter_loads.c.requests).where(adapter_loads.c.at >= CLOCK - CURRENT_SECONDS)
+    found = Counter[str]()
+    for row in await connection.execute(query):
+        found.update(row.requests)
+    return found

@@ -22,6 +22,7 @@ _STARTS = {
 # Kueue's, before it admits a pod.
 _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
 _STACK = "waiting for the serving stack"
+_NO_PLACE = "waiting for a place among the adapters of the engine"
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
 
 
@@ -73,7 +74,10 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
     if route.endpoints:
         _keep_one_kind(route, {engine.id: engine.engine for engine in engines})
     else:
-        route.error, route.waits_for = min(hindrances, key=lambda one: bool(one[0]))
+        # Of engines that will answer, rather the one that loads it.
+        route.error, route.waits_for = min(
+            hindrances, key=lambda one: (bool(one[0]), one[1] == _NO_PLACE)
+        )
 
 
 def _keep_answering(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) -> None:
@@ -124,8 +128,10 @@ def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:
             return not_loaded(engine.engine, why), waits_for
         status = view.status(engine)
         loaded = [one for one in status.adapters if one.version_id == name.version_id]
-        if not loaded or loaded[0].error:
-            return loaded[0].error if loaded else "", waits_for
+        if not loaded:
+            return "", waits_for if name.version_id in engine.adapters else _NO_PLACE
+        if loaded[0].error:
+            return loaded[0].error, waits_for
     return None
 
 

@@ -13,6 +13,7 @@ from windlass.core.ids import new_name
 from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
+from windlass.inference.planning.adapters import AdapterStays
 from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.waits import Waits
 from windlass.inference.stacks.stack import Stack
@@ -42,6 +43,7 @@ class InferenceScheduler:
         self._changed = changed
         self._scalers = Scalers(down_seconds=policy.scale_down_seconds)
         self._waits = Waits()
+        self._stays = AdapterStays()
 
     async def once(self) -> bool:
         """Runs one round; does nothing while another process plans or nothing was observed yet."""
@@ -61,7 +63,8 @@ class InferenceScheduler:
         if view is None:
             return False
         new_id = partial(new_name, "eng-")
-        plan = Planner(rows, view, self._policy, new_id, self._scalers, self._waits).plan()
+        remembered = self._scalers, self._waits, self._stays
+        plan = Planner(rows, view, self._policy, new_id, *remembered).plan()
         await self._store.apply(plan)
         told = 0
         rows = await self._store.rows()

@@ -183,6 +183,8 @@ class InferenceStore:
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             scales = any(one.scales for one in serving_rows)
             load_rows = await loads.current(connection) if scales else ()
+            tuned = any(one.version_id != one.engine_version_id for one in want_rows)
+            adapter_loads = await loads.of_adapters(connection) if tuned else {}
             stacks = await all_stacks(connection)
         return Rows(
             now=now,
@@ -195,6 +197,7 @@ class InferenceStore:
                 row.version: GatewayLine(row.in_line, row.line_seconds, row.in_background)
                 for row in load_rows
             },
+            adapter_loads=adapter_loads,
             stacks=stacks,
         )
 

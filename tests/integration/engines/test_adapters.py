@@ -101,6 +101,25 @@ async def test_one_in_use_stays_until_its_requests_have_ended(
     await until(lambda: engine.metric("sequences_running") == 0)
 
 
+async def test_what_was_unloaded_takes_no_place_of_others_while_it_answers(
+    client: AsyncOpenAI, control: EngineControl, engine: RunningEngine, adapters: dict[str, Path]
+) -> None:
+    await control.load_adapter("one", adapters["one"])
+    await control.load_adapter("two", adapters["two"])
+    stream = await client.completions.create(
+        model="one", prompt=PROMPT, max_tokens=300, temperature=0, stream=True
+    )
+    await control.unload_adapter("one")
+    with pytest.raises(EngineError, match="places for adapters are in use") as refusal:
+        await control.load_adapter("three", adapters["three"])
+    assert refusal.value.status == 503
+    assert await control.loaded_adapters() == ["two"]
+    await stream.close()
+    await until(lambda: engine.metric("sequences_running") == 0)
+    await control.load_adapter("three", adapters["three"])
+    assert sorted(await control.loaded_adapters()) == ["three", "two"]
+
+
 async def test_the_last_one_gone_leaves_the_base_as_it_was(
     client: AsyncOpenAI, control: EngineControl, adapters: dict[str, Path]
 ) -> None:

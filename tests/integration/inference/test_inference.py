@@ -272,23 +272,33 @@ async def test_the_engine_wanted_longest_ago_makes_room(database_url: str, tmp_p
         await until(lambda: not routes.known["proj-a", "three"].error)
 
 
-async def test_adapters_are_bounded_by_last_use(database_url: str, tmp_path: Path) -> None:
+async def test_adapters_are_bounded_by_open_requests_and_last_use(
+    database_url: str, tmp_path: Path
+) -> None:
     async with serving(database_url, tmp_path, max_adapters=2) as (platform, _):
         agent = await platform.live_cluster()
         base = await platform.import_model("tiny", FILES, **platform.tenant())
         names = [f"ft:tiny:{letter}" for letter in "abc"]
-        for name in names:
-            await platform.register_adapter(name, base, ADAPTER)
+        made = [await platform.register_adapter(name, base, ADAPTER) for name in names]
 
         def loaded(one: clusters_pb2.Workload) -> list[str]:
             return [adapter.id for adapter in one.engine.adapters]
 
         for name in names[:2]:
             await want(platform, name)
-        await agent.next_engine("tiny", lambda one: set(loaded(one)) == set(names[:2]))
-        await want(platform, "ft:tiny:a")
-        await want(platform, "ft:tiny:c")
-        engine = await agent.next_engine("tiny", lambda one: "ft:tiny:c" in loaded(one))
+        engine = await agent.next_engine("tiny", lambda one: set(loaded(one)) == set(names[:2]))
+        await agent.run(engine)
+
+        async def replaced() -> clusters_pb2.Workload | None:
+            # One that was used before has a request open, and one is held for the third.
+            for gateway, version in (("gw-1", made[0].version_id), ("gw-2", made[2].version_id)):
+                request = pb.ReportLoadRequest(reporter=gateway, adapter_requests={version: 1})
+                await platform.inference_internal.ReportLoad(request)
+            await want(platform, "ft:tiny:c")
+            found = [one for one in agent.engines("tiny") if "ft:tiny:c" in loaded(one)]
+            return found[0] if found else None
+
+        engine = await until(replaced, every=0.5)
         assert loaded(engine) == ["ft:tiny:c", "ft:tiny:a"], "the least needed is last, b is gone"
         assert engine.engine.max_adapters == 2
 

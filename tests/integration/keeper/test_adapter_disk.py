@@ -28,13 +28,16 @@ class Engine:
 
     def __init__(self) -> None:
         self.listed: dict[str, Path] = {}
-        self.refuses_to_unload = False
+        self.refuses_to_unload = self.is_crowded = False
 
     async def loaded_adapters(self) -> list[str]:
         assert all((path / "adapter_config.json").is_file() for path in self.listed.values())
         return list(self.listed)
 
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
+        assert adapter_id not in self.listed, "it knows one of a name"
+        if self.is_crowded:
+            raise EngineError("All places are in use.", status=503)
         self.listed[adapter_id] = path
 
     async def unload_adapter(self, adapter_id: str) -> None:
@@ -161,3 +164,40 @@ async def test_requests_that_are_open_find_files_for_a_while(staged: Callable[..
         stage.want()
         await until(lambda: stage.serves())
         await stays(lambda: stage.shelf.versions() == {"mv-a"})
+
+
+async def test_a_name_keeps_its_version_until_the_next_one_s_files_are_here(
+    staged: Callable[..., Any], store: Store
+) -> None:
+    async with staged() as stage:
+
+        def versions() -> list[str]:
+            return [one.version_id for one in stage.set.statuses() if not one.error]
+
+        def want(version: str, path: str) -> None:
+            spec = pb.AdapterSpec(id="ft:a", version_id=version, files=files(store, path))
+            stage.set.want([spec])
+
+        want("mv-a", "mv-a")
+        await until(lambda: versions() == ["mv-a"])
+        want("mv-gone", "mv-b")
+        stage.set._wanted["ft:a"].files[0].url += "-gone"
+        await until(lambda: stage.errors())
+        assert versions() == ["mv-a"]
+        assert stage.engine.listed["ft:a"].name == "mv-a"
+        want("mv-b", "mv-b")
+        await until(lambda: versions() == ["mv-b"] and not stage.errors())
+        assert stage.engine.listed["ft:a"].name == "mv-b", "each version has a path of its own"
+
+
+async def test_an_engine_whose_places_are_in_use_for_a_while_has_not_failed(
+    staged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "CROWDED_SECONDS", 0.02)
+    async with staged() as stage:
+        stage.engine.is_crowded = True
+        stage.want("mv-a")
+        await until(lambda: stage.models.versions() == {"mv-a"})
+        await stays(lambda: not stage.set.statuses())
+        stage.engine.is_crowded = False
+        await until(lambda: stage.serves("mv-a"))

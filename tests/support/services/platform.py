@@ -92,22 +92,28 @@ class Platform:
         *,
         project: str = "proj-a",
         task: "pb.ModelTask.ValueType" = pb.MODEL_TASK_UNSPECIFIED,
+        source: str = "",
+        organization: str = "",
     ) -> pb.Model:
-        """Registers an adapter as jobs does after a runner has uploaded it."""
-        prefix = f"jobs/{hashlib.sha256(name.encode()).hexdigest()[:12]}/1/"
+        """Registers an adapter as jobs does after a runner has uploaded it.
+
+        Another `source` than the name is for what has the name after another.
+        """
+        source = source or name
+        prefix = f"jobs/{hashlib.sha256(source.encode()).hexdigest()[:12]}/1/"
         for path, content in files.items():
             await self.app.objects.put(prefix + path, _once(content))
         return await self.models_internal.RegisterModel(
             pb.RegisterModelRequest(
                 id=name,
-                organization_id=f"org-of-{project}",
+                organization_id=organization or f"org-of-{project}",
                 project_id=project,
                 kind=pb.MODEL_KIND_ADAPTER,
                 base_version_id=base.version_id,
                 object_prefix=prefix,
                 manifest=manifest(files),
                 job_id="ftjob-1",
-                source=name,
+                source=source,
                 task=task,
             )
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ class Inference:
 
     def __init__(self) -> None:
         self.told: list[dict[str, int]] = []
+        self.adapters: list[dict[str, int]] = []
         self.lines: list[dict[str, tuple[int, float, int]]] = []
         self.reporters: set[str] = set()
         self.away = False
@@ -29,6 +31,7 @@ class Inference:
             code = grpc.StatusCode.UNAVAILABLE
             raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.told.append(dict(request.open_requests))
+        self.adapters.append(dict(request.adapter_requests))
         self.lines.append(
             {
                 name: (one.requests, one.seconds, one.background)
@@ -75,3 +78,29 @@ async def test_a_service_that_is_away_hears_the_newest_once_it_is_back(
         await until(lambda: inference.refused > 1)
         inference.away = False
         await until(lambda: inference.told[-1:] == [{"v1": 1}])
+
+
+async def test_requests_of_adapters_are_told_beside_those_of_their_engines(
+    pair: tuple[OpenRequests, Inference],
+) -> None:
+    load, inference = pair
+    with load.counted("v1", "a1"), load.counted("v1", "a2"), load.counted("v1", "v1"):
+        await until(lambda: inference.told[-1:] == [{"v1": 3}])
+        assert inference.adapters[-1] == {"a1": 1, "a2": 1}
+    # Of which engines answer, nothing is known yet.
+    with load.counted("", "a1"):
+        await until(lambda: inference.adapters[-1] == {"a1": 1})
+        assert inference.told[-1] == {}
+    await until(lambda: inference.adapters[-1] == {})
+
+
+async def test_of_many_adapters_those_with_the_most_requests_are_told(
+    pair: tuple[OpenRequests, Inference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "TOLD_ADAPTERS", 2)
+    load, inference = pair
+    with ExitStack() as stack:
+        for adapter in ("a1", "a2", "a3", "a1", "a3"):
+            stack.enter_context(load.counted("v1", adapter))
+        await until(lambda: inference.told[-1:] == [{"v1": 5}])
+        assert inference.adapters[-1] == {"a1": 2, "a3": 2}

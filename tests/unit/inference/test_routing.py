@@ -1,5 +1,7 @@
 """A route says what the start of its engine waits for."""
 
+from dataclasses import replace
+
 import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -28,7 +30,7 @@ def waits(
 ) -> str:
     view = View(
         names={name.version_id: name for name in (BASE, ADAPTER)},
-        statuses={} if status is None else {"eng-1": status},
+        statuses={} if status is None else {one.id: status for one in engines},
         clusters={"c1": CLUSTER} if connected else {},
     )
     return routes_of(Rows(3.0, engines, WANTS), view, "builtin")[version].waits_for
@@ -73,4 +75,9 @@ def test_what_is_not_the_engines_own_start_is_told_too() -> None:
     assert waits() == "waiting for a place for the engine"
     assert "not connected" in waits(engine(), connected=False)
     assert waits(engine(), version="mv-2", status=ANSWERS) == "loading the adapter"
+    full = "waiting for a place among the adapters of the engine"
+    assert waits(replace(engine(), adapters=()), version="mv-2", status=ANSWERS) == full
+    loads, others = engine(), replace(engine(), id="eng-2", adapters=())
+    both = waits(others, loads, version="mv-2", status=ANSWERS)
+    assert both == "loading the adapter"
     assert waits(engine("no memory")) == ""

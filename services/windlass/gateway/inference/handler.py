@@ -155,8 +155,7 @@ class InferenceHandler:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
                 usage = show is not Show.ALL
                 ask = EngineRequest(exchange, head, judge, meter, usage, comments, disconnect)
-                version = offer.served.engine_version_id
-                with self._finder.under_way(exchange.caller, head.model, version):
+                with self._finder.under_way(exchange.caller, head.model, offer.served):
                     response, place = await self._open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)

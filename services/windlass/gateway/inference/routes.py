@@ -25,6 +25,7 @@ TOUCH_QUEUE = 1000
 CHANGE_SECONDS = 0.5
 REPEAT_SECONDS = 3.0
 CALL_SECONDS = 5.0
+TOLD_ADAPTERS = 1000
 UNKNOWN_SECONDS = 60.0
 
 
@@ -177,7 +178,7 @@ def _places(concurrency: int) -> int:
 
 
 class OpenRequests:
-    """Open and held requests by the version of the engines that answer."""
+    """Open and held requests by the version of the engines that answer, and of the adapter."""
 
     def __init__(
         self,
@@ -191,32 +192,45 @@ class OpenRequests:
         self._inference = inference
         self._reporter = new_id("gw-")
         self._open = Counter[str]()
+        self._adapters = Counter[str]()
         self._changed = asyncio.Event()
 
     @contextmanager
-    def counted(self, engine_version_id: str) -> Iterator[None]:
-        """Counts a request for the length of the block; of an unknown version, not at all."""
-        if not engine_version_id:
-            yield
-            return
-        self._open[engine_version_id] += 1
-        self._changed.set()
+    def counted(self, engine_version_id: str, version_id: str = "") -> Iterator[None]:
+        """Counts a request for the length of the block; of an unknown version, not at all.
+
+        `version_id` is that of the model, an adapter's if the engines run another version.
+        """
+        counts = [(self._open, engine_version_id)]
+        if version_id != engine_version_id:
+            counts.append((self._adapters, version_id))
+        self._count(counts, 1)
         try:
             yield
         finally:
-            self._open[engine_version_id] -= 1
-            if not self._open[engine_version_id]:
-                del self._open[engine_version_id]
-            self._changed.set()
+            self._count(counts, -1)
+
+    def _count(self, counts: Iterable[tuple[Counter[str], str]], number: int) -> None:
+        for counter, version in counts:
+            if version:
+                counter[version] += number
+                if not counter[version]:
+                    del counter[version]
+                self._changed.set()
 
     async def report(self) -> None:
         """Tells the numbers until cancelled: when they change, and again while there are any."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(REPEAT_SECONDS if self._open else None):
+                is_open = self._open or self._adapters
+                async with asyncio.timeout(REPEAT_SECONDS if is_open else None):
                     await self._changed.wait()
             self._changed.clear()
-            request = pb.ReportLoadRequest(reporter=self._reporter, open_requests=self._open)
+            request = pb.ReportLoadRequest(
+                reporter=self._reporter,
+                open_requests=self._open,
+                adapter_requests=dict(self._adapters.most_common(TOLD_ADAPTERS)),
+            )
             for version, (number, seconds, background) in self._lines().items():
                 line = request.lines[version]
                 line.requests, line.seconds, line.background = number, seconds, background

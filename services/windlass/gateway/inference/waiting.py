@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -29,6 +29,8 @@ WAITERS = 1000
 OLD_ERROR_SECONDS = 5.0
 # An engine that did not answer may be back under the same address.
 RETRY_SECONDS = 1.0
+# Between two questions of one that waits for a name that nothing is known of any more.
+LOOK_UP_SECONDS = 1.0
 
 
 class Judge(Protocol):
@@ -93,13 +95,13 @@ class ModelFinder:
             return _served(named, route)
         if not named.is_adopted or (route is not None and route.engine):
             judge(self._kind(named, route), runs=False)
-        held = "" if is_open else _served(named, route).engine_version_id
-        with self._counted(), self._load.counted(held):
+        with self._counted():
             try:
                 async with asyncio.timeout(self.hold_seconds if seconds is None else seconds):
-                    route = await self._wait(project_id, model, named.version_id)
+                    named, route = await self._held(caller, model, named, is_open=is_open)
             except TimeoutError:
                 raise _not_ready(self._still_loading(caller, model)) from None
+        require_task(model, named.task, path)
         # It may have become another kind meanwhile.
         judge(self._kind(named, route), runs=True)
         return _served(named, route)
@@ -152,31 +154,65 @@ class ModelFinder:
             self._waiting -= 1
 
     @contextmanager
-    def under_way(self, caller: Principal, model: str, engine_version_id: str) -> Iterator[None]:
+    def under_way(self, caller: Principal, model: str, served: Served) -> Iterator[None]:
         """Counts a request for the model that engines answer, for the length of the block."""
         self._routes.begin(caller.project_id, model)
         try:
-            with self._load.counted(engine_version_id):
+            with self._load.counted(served.engine_version_id, served.version_id):
                 yield
         finally:
             self._routes.end(caller.project_id, model)
 
-    async def _wait(self, project_id: str, model: str, version_id: str) -> VersionRoute:
-        first = self._routes.find(version_id)
+    async def _held(
+        self, caller: Principal, model: str, named: Named, *, is_open: bool
+    ) -> tuple[Named, VersionRoute]:
+        """Waits for the version of a name, and for the next one where it gets another."""
+        while True:
+            _, engines, _ = _served(named, self._routes.find(named.version_id))
+            load = self._load.counted(engines, named.version_id)
+            with nullcontext() if is_open else load:
+                found, route = await self._wait(caller, model, named)
+            if route is not None:
+                return found, route
+            named = found
+
+    async def _wait(
+        self, caller: Principal, model: str, named: Named
+    ) -> tuple[Named, VersionRoute | None]:
+        """Waits for a version; returns no route if the name has got another one meanwhile."""
+        project_id = caller.project_id
+        first = self._routes.find(named.version_id)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
+        look_up_at = 0.0
         await self._routes.want(project_id, model)
         while True:
             want_again = time.monotonic() + self._routes.touch_seconds
             while (left := want_again - time.monotonic()) > 0:
-                route = self._routes.find(version_id)
+                route = self._routes.find(named.version_id)
                 if route is not None and route.endpoints:
-                    return route
+                    return named, route
                 if route is not None and route.error:
                     if route is not first or time.monotonic() > old_error_until:
                         raise _not_ready(f"The model could not be started: {route.error}")
                     left = min(left, 1.0)
                 await self._change(left)
+                newest = self._names.find(project_id, model)
+                if newest is None and time.monotonic() >= look_up_at:
+                    newest = await self._look_up_still(caller, model, named)
+                    look_up_at = time.monotonic() + LOOK_UP_SECONDS
+                if newest is not None and newest.version_id != named.version_id:
+                    return newest, None
             await self._want_still(project_id, model)
+
+    async def _look_up_still(self, caller: Principal, model: str, named: Named) -> Named:
+        """Looks a name up again, and keeps what was known if nobody says; raises HttpError 404."""
+        try:
+            return await self._look_up(caller, model)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            log.warning("model_look_up_failed", model=model, code=error.code().name)
+            return named
 
     async def _want_still(self, project_id: str, model: str) -> None:
         """Says once more that a model is wanted, where somebody hears it."""

@@ -14,8 +14,9 @@ from windlass.inference.domain import (
     View,
 )
 from windlass.inference.planning import elsewhere, replacing
+from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
 from windlass.inference.planning.changes import EngineChanges
-from windlass.inference.planning.revising import adapters, is_over, revised
+from windlass.inference.planning.revising import is_over, revised
 from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
 from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.waits import Waits
@@ -33,9 +34,12 @@ class Planner:
         new_id: Callable[[], str],
         scalers: Scalers | None = None,
         waits: Waits | None = None,
+        stays: AdapterStays | None = None,
     ):
-        """`scalers` and `waits` remember earlier rounds."""
+        """`scalers`, `waits` and `stays` remember earlier rounds."""
         self._round = Round(rows, view, policy, scalers or Scalers(), waits or Waits(), new_id)
+        loads, stays = rows.adapter_loads, stays or AdapterStays()
+        self._adapters = AdapterPlacement(self._round, loads, stays)
 
     def plan(self) -> EngineChanges:
         """The changes of this round."""
@@ -48,7 +52,7 @@ class Planner:
                 if goes(state, engine):
                     state.end(engine)
         for engine in tuple(state.running.values()):
-            state.revise(engine, revised(state, engine))
+            state.revise(engine, revised(state, engine, self._adapters))
         trim(state)
         self._place_missing()
         for version in tuple(state.wants):
@@ -137,7 +141,7 @@ class Planner:
             replica=replica,
         )
         engine = state.configured(engine)
-        state.add(replace(engine, adapters=adapters(state, engine)))
+        state.add(replace(engine, adapters=self._adapters.of(engine)))
 
     def _order(
         self, version: str, cluster: clusters_pb2.Cluster

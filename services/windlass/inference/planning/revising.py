@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
-from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine
 from windlass.inference.planning import elsewhere, replacing
+from windlass.inference.planning.adapters import AdapterPlacement
 from windlass.inference.planning.round import Round
 from windlass.workload_phases import TERMINAL_PHASES
 
@@ -37,7 +37,7 @@ def _answers_yet(state: Round, engine: Engine) -> bool:
     return state.answers(engine) and not any(state.has_loaded(one, version) for one in others)
 
 
-def revised(state: Round, engine: Engine) -> Engine:
+def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     """The engine as it shall be, with other adapters or begun again."""
     if engine.version_id not in state.wants:
         # It only answers until others do.
@@ -48,39 +48,13 @@ def revised(state: Round, engine: Engine) -> Engine:
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
-    wanted = adapters(state, engine)
+    wanted = adapters.of(engine)
     if set(wanted) != set(engine.adapters):
         return state.renewed(replace(engine, adapters=wanted))
     stale = state.now - engine.urls_at > state.policy.url_seconds
     if stale and not _is_settled(state, engine):
         return state.renewed(engine)
     return engine
-
-
-def adapters(state: Round, engine: Engine) -> tuple[str, ...]:
-    """The adapters that an engine should load, the most needed first."""
-    found = [
-        want
-        for want in state.wants[engine.version_id]
-        if want.version_id != want.engine_version_id
-        and want.version_id in state.names
-        and _may_have(state, engine.cluster_id, want.version_id)
-        and not why_not_loaded(engine, state.names[want.version_id])
-    ]
-    # What requests ask for comes before what is only kept.
-    found.sort(key=lambda one: (one.serving is not None, -one.used_at, one.version_id))
-    versions = dict.fromkeys(want.version_id for want in found)
-    versions |= dict.fromkeys(one for one in engine.adapters if _keeps(state, engine, one))
-    return tuple(versions)[: state.policy.max_adapters]
-
-
-def _keeps(state: Round, engine: Engine, version: str) -> bool:
-    """Returns True for an adapter that its merged copy will answer for, and does not yet."""
-    name = state.names.get(version)
-    if name is None or name.copied_from != engine.version_id or not state.wants.get(version):
-        return False
-    own = (one for one in state.running.values() if one.version_id == version)
-    return not why_not_loaded(engine, name) and not any(map(state.answers, own))
 
 
 def _is_forbidden(state: Round, engine: Engine) -> bool:
@@ -120,12 +94,6 @@ def _judged(state: Round, engine: Engine) -> Engine:
     if status.phase == clusters_pb2.PHASE_RUNNING and engine.failures:
         return replace(engine, failures=0)
     return engine
-
-
-def _may_have(state: Round, cluster_id: str, version: str) -> bool:
-    """True if an adapter may go where its engine is; what an absent cluster has stays."""
-    away = cluster_id not in state.view.clusters
-    return away or state.view.permits(cluster_id, state.names[version].project_id)
 
 
 def _is_settled(state: Round, engine: Engine) -> bool:

@@ -175,6 +175,11 @@ class Round:
         )
         return scalers.decide(version, self.now, len(engines), load, bounds)
 
+    def target(self, version: str) -> int:
+        """The open requests that each engine of a version should have."""
+        serving = self._serving(version)
+        return (serving and serving.target_requests) or TARGET_REQUESTS
+
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""
         return max((want.used_at for want in self.wants.get(version, ())), default=0.0)

@@ -27,7 +27,7 @@ from windlass.inference.domain import (
 from windlass.inference.planning import Planner
 from windlass.inference.planning.scaling import Scalers
 
-REPLICAS, MODELS, CLUSTERS = 64, 1000, 100
+REPLICAS, MODELS, CLUSTERS, ADAPTERS = 64, 1000, 100, 12
 NOW = 1_000_000.0
 POLICY = InferencePolicy("builtin", 10_000, 8, 600.0, 1800.0)
 
@@ -79,7 +79,10 @@ def _conversation(turns: int) -> bytes:
 
 
 def _world() -> tuple[Rows, View]:
-    """Models that are served by one engine each, all of them wanted, a tenth scaled by load."""
+    """Models that are served by one engine each, all of them wanted.
+
+    A tenth is scaled by load, and has more adapters in use than places.
+    """
     models = [f"mv-{number}" for number in range(MODELS)]
     clusters = {
         f"c-{number}": pb.Cluster(
@@ -89,12 +92,15 @@ def _world() -> tuple[Rows, View]:
         for number in range(CLUSTERS)
     }  # fmt: skip
     names = {model: Name(model, "proj-a", "org-a", model, model) for model in models}
+    tuned = {model: [f"{model}-{one}" for one in range(ADAPTERS)] for model in models[::10]}
+    for model, adapters in tuned.items():
+        names |= {one: Name(one, "proj-a", "org-a", one, model) for one in adapters}
     engines = [
         Engine(
             id=f"eng-{model}", version_id=model, model=model, project_id="proj-a",
             organization_id="org-a", cluster_id=f"c-{number % CLUSTERS}", engine="builtin",
-            desired=RUNNING, generation=1, put_generation=1, adapters=(), created_at=NOW - 100,
-            urls_at=NOW,
+            desired=RUNNING, generation=1, put_generation=1, created_at=NOW - 100, urls_at=NOW,
+            adapters=tuple(tuned.get(model, ())[:POLICY.max_adapters]),
         )
         for number, model in enumerate(models)
     ]  # fmt: skip
@@ -104,10 +110,13 @@ def _world() -> tuple[Rows, View]:
         )
         for one in engines
     }
-    wants = [WantedVersion(model, model, NOW, NOW - 100) for model in models]
+    wants = [WantedVersion(one, name.engine_version_id, NOW, NOW - 100)
+             for one, name in names.items()]  # fmt: skip
     servings = [
         Serving("proj-a", model, "org-a", model, model, 1, NOW - 100, max_replicas=4)
         for model in models[: MODELS // 10]
     ]
     view = View(names=names, statuses=statuses, clusters=clusters)
-    return Rows(NOW, engines, wants, servings, loads=dict.fromkeys(models, 7)), view
+    open_requests = {one: 1 for adapters in tuned.values() for one in adapters}
+    loads = dict.fromkeys(models, 7)
+    return Rows(NOW, engines, wants, servings, loads=loads, adapter_loads=open_requests), view

@@ -91,7 +91,7 @@ class Adapters:
                     code="adapter_exists",
                 )
             while len(self._held) >= self._limit:
-                await self._evict()
+                await self._make_room()
             self._keys += 1
             key = f"adapter{self._keys}"
             await self._call(partial(self._weights.attach, key, path))
@@ -116,9 +116,13 @@ class Adapters:
     def _find(self, name: str) -> LoadedAdapter | None:
         return next((adapter for adapter in self.loaded() if adapter.name == name), None)
 
-    async def _evict(self) -> None:
-        idle = [adapter for adapter in self._held.values() if not adapter.users]
-        if not idle:
+    async def _make_room(self) -> None:
+        if self._freeing:
+            await asyncio.wait(self._freeing)
+            return
+        idle = [adapter for adapter in self.loaded() if not adapter.users]
+        # Places of what was unloaded and is in use come free by themselves: nobody else's is taken.
+        if len(self.loaded()) < self._limit or not idle:
             raise ApiError(
                 f"All {self._limit} places for adapters are in use. Try again later.",
                 status=503,

@@ -905,9 +905,26 @@ class ReportLoadRequest(google.protobuf.message.Message):
         def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class AdapterRequestsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     REPORTER_FIELD_NUMBER: builtins.int
     OPEN_REQUESTS_FIELD_NUMBER: builtins.int
     LINES_FIELD_NUMBER: builtins.int
+    ADAPTER_REQUESTS_FIELD_NUMBER: builtins.int
     reporter: builtins.str
     """Of one life of a gateway."""
     @property
@@ -918,14 +935,21 @@ class ReportLoadRequest(google.protobuf.message.Message):
     def lines(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___GatewayLine]:
         """Likewise; of the open ones, those that wait for busy engines."""
 
+    @property
+    def adapter_requests(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """By the version of the adapter that answers, those with the most requests if they are many;
+        these requests are counted for the version of the engines too.
+        """
+
     def __init__(
         self,
         *,
         reporter: builtins.str = ...,
         open_requests: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         lines: collections.abc.Mapping[builtins.str, Global___GatewayLine] | None = ...,
+        adapter_requests: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lines", b"lines", "open_requests", b"open_requests", "reporter", b"reporter"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapter_requests", b"adapter_requests", "lines", b"lines", "open_requests", b"open_requests", "reporter", b"reporter"]) -> None: ...
 
 Global___ReportLoadRequest: typing_extensions.TypeAlias = ReportLoadRequest
 
