@@ -15,13 +15,14 @@ from windlass_agent.engines.port import EngineCapabilities, EngineControl, Engin
 # The concurrency is its keeper's default.
 CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=4)
 # Of its `--help`; those that came last.
-_NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock")
+_NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock", "draft-simple")
 _PROBE_SECONDS = 60
 _FLAGS = {
     "context_length": "max-model-len",
     "max_concurrency": "max-concurrency",
     "max_batched_tokens": "max-batched-tokens",
     "prefix_caching": "prefix-caching",
+    "draft_tokens": "draft-tokens",
 }
 
 log = telemetry.logger("engines")
@@ -87,7 +88,8 @@ class LlamacppEngine:
             f"--served-model-name={spec.served_name}",
             f"--scratch={spec.scratch}",
             f"--max-adapters={spec.max_adapters}",
-            *flags_of(spec.arguments, _FLAGS),
+            *flags_of(spec.arguments.model_copy(update={"draft_model": None}), _FLAGS),
+            *([f"--draft={spec.draft_dir}"] if spec.draft_dir else []),
             *([f"--cpus={spec.cpus}"] if spec.cpus else []),
             *(["--on-gpus"] if spec.gpus else []),
             *parse_endpoint(spec.endpoint).flags,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from windlass.core.telemetry import configure_logging, logger
+from windlass.engine_arguments import DRAFT_TOKENS
 from windlass_agent.engines.kept.engine import KeptFailure
 from windlass_agent.engines.kept.serving import serve
 from windlass_agent.engines.llamacpp import conversion
@@ -41,6 +42,8 @@ async def _keeper(arguments: argparse.Namespace) -> Keeper:
     settings = ServerSettings(
         program=arguments.program,
         model=await conversion.write_model(folder, Path("model.gguf"), name=name),
+        draft=await _draft(arguments.draft),
+        draft_tokens=arguments.draft_tokens,
         folder=Path(),
         context=context,
         concurrency=arguments.max_concurrency,
@@ -50,6 +53,13 @@ async def _keeper(arguments: argparse.Namespace) -> Keeper:
         continues=arguments.prefix_caching,
     )
     return Keeper(settings, model=name, base=folder, max_adapters=arguments.max_adapters)
+
+
+async def _draft(folder: Path | None) -> Path | None:
+    """The file of the model that guesses; raises ConversionFailure."""
+    if folder is None:
+        return None
+    return await conversion.write_model(folder, Path("draft.gguf"), name="draft")
 
 
 def _context(folder: Path, asked: int | None) -> int:
@@ -74,6 +84,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--served-model-name", required=True, help="the id that requests use")
     parser.add_argument("--uds", type=Path, required=True, help="Unix socket to listen on")
     parser.add_argument("--scratch", type=Path, required=True, help="folder that it may write to")
+    parser.add_argument("--draft", type=Path, help="folder with a model that guesses tokens")
+    parser.add_argument("--draft-tokens", type=int, default=DRAFT_TOKENS)
     parser.add_argument("--max-adapters", type=int, default=4)
     parser.add_argument("--max-concurrency", type=int, default=4)
     parser.add_argument("--max-model-len", type=int, help="tokens; at most the model's")

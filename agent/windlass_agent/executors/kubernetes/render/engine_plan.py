@@ -11,6 +11,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
 from windlass.modelfiles.embedding import MODULES
+from windlass_agent.download import bytes_of
 from windlass_agent.engines.pods import engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
@@ -59,6 +60,7 @@ class EnginePlan:
         try:
             # It becomes a part of a path.
             names.label_value("Version", spec.model_version_id)
+            names.label_value("Version", spec.draft_version_id)
             return cls(
                 workload=workload,
                 settings=settings,
@@ -94,8 +96,8 @@ class EnginePlan:
 
     @property
     def weights_bytes(self) -> int:
-        """Size of the files that its model consists of."""
-        return sum(file.bytes for file in self.workload.engine.model_files)
+        """Size of the files that its model and its draft consist of."""
+        return bytes_of(self.workload.engine)
 
     @property
     def volume_bytes(self) -> int:
@@ -120,8 +122,10 @@ class EnginePlan:
     def engine_spec(self, *, is_member: bool = False) -> EngineSpec:
         """The words of the engine's command, in its first pod or in another."""
         spec = self.workload.engine
+        draft = spec.draft_version_id
         return EngineSpec(
             model_dir=model_folder(self.store, spec.model_version_id),
+            draft_dir=model_folder(self.store, draft) if draft else None,
             served_name=spec.model,
             endpoint=ENDPOINT,
             max_adapters=max(1, spec.max_adapters),
@@ -160,6 +164,7 @@ def digest(workload: pb.Workload) -> str:
         arguments=spec.arguments,
         gpus=spec.gpus,
         nodes=spec.nodes,
+        draft_version_id=spec.draft_version_id,
     )
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 

@@ -109,6 +109,30 @@ def test_the_keeper_alone_writes_to_the_claim_that_weights_lie_in() -> None:
     assert int(own["emptyDir"]["sizeLimit"]) < 11 * GIB
 
 
+def test_a_draft_lies_beside_its_model_and_has_room() -> None:
+    small = models_pb2.FileUrl(path="model.safetensors", url="https://store/other", bytes=GIB)
+    drafted = workload(
+        arguments=pb.EngineArguments(draft_model="small", draft_tokens=4),
+        draft_version_id="mv-small", draft_files=[small],
+    )  # fmt: skip
+    plain, found = pod(workload()), pod(drafted)
+    (engine,) = found["containers"]
+    assert {
+        "--spec-method=draft_model", "--spec-model=/weights/models/mv-small", "--spec-tokens=4",
+    } <= set(engine["command"])  # fmt: skip
+
+    def room(spec: dict[str, Any]) -> tuple[int, int]:
+        (weights,) = (one for one in spec["volumes"] if one["name"] == "weights")
+        (engine,) = spec["containers"]
+        return int(weights["emptyDir"]["sizeLimit"]), int(engine["resources"]["limits"]["memory"])
+
+    assert [b - a for a, b in zip(room(plain), room(found), strict=True)] == [GIB, GIB]
+    claimed = rendered(drafted, settings=with_claim())["spec"]["template"]["spec"]
+    assert "--spec-model=/store/mv-small" in claimed["containers"][0]["command"]
+    with pytest.raises(Unrenderable, match="Version"):
+        pod(workload(draft_version_id="../x"))
+
+
 def test_a_claim_is_made_only_where_its_size_is_set() -> None:
     assert store_claim(SETTINGS.engines.weights, "team-a") is None
     assert store_claim(with_claim().engines.weights, "team-a") is None
@@ -214,9 +238,9 @@ def test_the_digest_changes_with_what_lasts_and_with_nothing_else() -> None:
     assert digest(base) == digest(newer)
     others = [
         workload(arguments=pb.EngineArguments(context_length=8)), workload(gpus=2),
-        workload(model_version_id="mv-2"),
+        workload(model_version_id="mv-2"), workload(draft_version_id="mv-small"),
     ]  # fmt: skip
-    assert len({digest(one) for one in (base, *others)}) == 4
+    assert len({digest(one) for one in (base, *others)}) == 5
     # The operator's settings apply to new pods alone.
     assert digest(workload(queue="other", max_adapters=9)) == digest(base)
 
