@@ -41,6 +41,9 @@ class LlamacppEngine:
     """`llama-server`, kept by a program of ours that converts, counts and maps names."""
 
     program: Path
+    # Of the keeper; and whether the program is in another container, by the scratch folder.
+    python: Path = Path(sys.executable)
+    is_neighbour: bool = False
     name: str = "llamacpp"
     capabilities: EngineCapabilities = CAPABILITIES
     # The conversion to GGUF needs torch for a while.
@@ -80,7 +83,7 @@ class LlamacppEngine:
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start the keeper with this interpreter."""
         return [
-            sys.executable,
+            str(self.python),
             "-m",
             "windlass_agent.engines.llamacpp",
             f"--program={self.program}",
@@ -92,6 +95,7 @@ class LlamacppEngine:
             *([f"--draft={spec.draft_dir}"] if spec.draft_dir else []),
             *([f"--cpus={spec.cpus}"] if spec.cpus else []),
             *(["--on-gpus"] if spec.gpus else []),
+            *(["--neighbour"] if self.is_neighbour else []),
             *parse_endpoint(spec.endpoint).flags,
         ]
 

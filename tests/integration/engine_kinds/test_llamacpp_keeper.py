@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.factories.toy_model import make_adapter, make_draft, make_mod
 from tests.support.waiting import until
 
 from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.kept.neighbour import script
 from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.bodies import placed
 from windlass_agent.engines.llamacpp.conversion import ConversionFailure
@@ -222,3 +224,37 @@ async def test_a_draft_of_another_vocabulary_is_said(
     (draft,) = model_file.write(tmp_path / "other", target, name="other")
     with pytest.raises(ServerFailure, match="does not take the draft model"):
         await LlamaServer.start(replace(keeper.settings, draft=draft), 200, ())
+
+
+@pytest.mark.usefixtures("converts_here")
+async def test_a_server_in_another_container_answers_alike(keeper: Keeper, base: Path) -> None:
+    """The container of a pod is a plain sh of this machine, which knows nothing but its folder."""
+    plain = await answer(keeper, "toy")
+    with reachable_folder() as folder:
+        shell = subprocess.Popen(script(folder), start_new_session=True)
+        apart = replace(keeper.settings, folder=folder, neighbours=folder)
+        other = Keeper(apart, model="toy", base=base, max_adapters=4)
+        try:
+            await other.start()
+            assert await answer(other, "toy") == plain
+            await other.load("a", base.parent / "a")
+            assert await answer(other, "a") != plain
+            assert other._server is not None
+            kill_servers(folder)
+            async with asyncio.timeout(60):
+                await other.failed()
+            broken = replace(apart, model=folder / "none.gguf")
+            with pytest.raises(ServerFailure, match=r"code 1: .*none\.gguf"):
+                await LlamaServer.start(broken, 300, ())
+        finally:
+            await other.close()
+            shell.terminate()
+            shell.wait(10)
+
+
+def kill_servers(folder: Path) -> None:
+    """Ends the servers of a folder by kill -9."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or [""]
+        if words[0].endswith("llama-server") and str(folder) in " ".join(words):
+            process.kill()

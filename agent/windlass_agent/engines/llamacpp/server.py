@@ -13,6 +13,7 @@ import aiohttp
 
 from windlass.engine_arguments import DRAFT_TOKENS
 from windlass_agent.engines.kept.engine import KeptFailure
+from windlass_agent.engines.kept.program import KeptProgram, start_program
 from windlass_agent.engines.llamacpp.slots import ServerSlots
 
 START_SECONDS = 900.0
@@ -51,6 +52,8 @@ class ServerSettings:
     """GGUF; of several parts the first."""
     folder: Path
     """Where sockets lie."""
+    neighbours: Path | None = None
+    """Folder by which another container starts it; None: it is a process of ours."""
     draft: Path | None = None
     """GGUF of a model that guesses tokens, likewise."""
     draft_tokens: int = DRAFT_TOKENS
@@ -100,7 +103,7 @@ class LlamaServer:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: KeptProgram,
         session: aiohttp.ClientSession,
         socket: Path,
         settings: ServerSettings,
@@ -123,12 +126,8 @@ class LlamaServer:
     ) -> "LlamaServer":
         """Starts server `number` of an engine and waits until it answers; raises ServerFailure."""
         socket = settings.folder / f"{number}.sock"
-        process = await asyncio.create_subprocess_exec(
-            *settings.command(socket, [path for _, path in adapters]),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        command = settings.command(socket, [path for _, path in adapters])
+        process = await start_program(command, settings.neighbours)
         session = aiohttp.ClientSession(
             "http://engine",
             connector=aiohttp.UnixConnector(path=str(socket), limit=0),

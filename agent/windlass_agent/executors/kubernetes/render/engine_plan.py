@@ -25,6 +25,9 @@ MIB = 1024**2
 # Within the pod's own network: no other pod reaches it.
 ENDPOINT = "http://127.0.0.1:8000"
 SCRATCH = Path("/tmp")  # noqa: S108 - a volume of the container's own
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+# What an engine shares with the server that it completes.
+SHARED = Path("/engine")
 # Folders, and the rest of each file's last block, which count as well.
 _BLOCKS_BYTES = 64 * MIB
 
@@ -65,7 +68,7 @@ class EnginePlan:
                 workload=workload,
                 settings=settings,
                 image=image,
-                kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
+                kind=engine_in_pod(spec.engine, Path(image.python), image.flags, image.program),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=engine_labels(workload),
@@ -108,8 +111,16 @@ class EnginePlan:
         return own + adapters + _BLOCKS_BYTES
 
     @property
+    def shared_bytes(self) -> int:
+        """Size of the volume that an engine shares with the server that it completes.
+
+        Weights in the server's own form, twice while they are written, and its adapters.
+        """
+        return 2 * self.weights_bytes + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
+
+    @property
     def memory_bytes(self) -> int:
-        """Memory of the engine's container in each pod, shared memory included."""
+        """Memory of the container with the weights in each pod, shared memory included."""
         engines, spec = self.settings.engines, self.workload.engine
         if engines.memory_bytes:
             return engines.memory_bytes
@@ -135,7 +146,7 @@ class EnginePlan:
             nodes=self.nodes,
             is_member=is_member,
             tells_pooling=any(file.path == MODULES for file in spec.model_files),
-            scratch=SCRATCH,
+            scratch=SHARED if self.image.completer else SCRATCH,
         )
 
     @property
