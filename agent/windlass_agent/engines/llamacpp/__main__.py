@@ -40,11 +40,12 @@ async def _keeper(arguments: argparse.Namespace) -> Keeper:
     """A keeper that has not started; raises ConversionFailure or ServerFailure."""
     folder, name = arguments.model, arguments.served_model_name
     context = _context(folder, arguments.max_model_len)
+    model, *draft = await conversion.write_model(folder, arguments.draft, name=name)
     settings = ServerSettings(
         program=arguments.program,
         neighbours=Path() if arguments.neighbour else None,
-        model=await conversion.write_model(folder, Path("model.gguf"), name=name),
-        draft=await _draft(arguments.draft),
+        model=model,
+        draft=draft[0] if draft else None,
         draft_tokens=arguments.draft_tokens,
         folder=Path(),
         context=context,
@@ -55,13 +56,6 @@ async def _keeper(arguments: argparse.Namespace) -> Keeper:
         continues=arguments.prefix_caching,
     )
     return Keeper(settings, model=name, base=folder, max_adapters=arguments.max_adapters)
-
-
-async def _draft(folder: Path | None) -> Path | None:
-    """The file of the model that guesses; raises ConversionFailure."""
-    if folder is None:
-        return None
-    return await conversion.write_model(folder, Path("draft.gguf"), name="draft")
 
 
 def _context(folder: Path, asked: int | None) -> int:
