@@ -88,7 +88,7 @@ class NeighbourProgram:
 
     @property
     def returncode(self) -> int | None:
-        """Its status once it has ended, else None; a signal that ended it is told as shells do."""
+        """Status once it has ended, else None; a signal that ended it is told as shells do."""
         with contextlib.suppress(OSError, ValueError):
             code = int(self._files.with_suffix(".exit").read_text())
             self._release()

@@ -13,11 +13,11 @@ class KeptProgram(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """Its status once it has ended, else None."""
+        """Status once it has ended, else None."""
 
     @property
     def stdout(self) -> asyncio.StreamReader | None:
-        """What it writes."""
+        """Stream of what it writes; None where that goes elsewhere."""
 
     async def wait(self) -> int:
         """Waits for its end; returns its status."""
