@@ -12,12 +12,14 @@ from tests.integration.inference.test_prefetches import put as prefetch
 from tests.integration.inference.test_prefetches import told
 from tests.integration.models.test_models import ADAPTER, FILES, delete
 from tests.support.agents.wire_agent import WireAgent
-from tests.support.services.platform import Platform
+from tests.support.services.platform import Platform, manifest
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.core.errors import from_rpc
+from windlass.models.grants.store import GrantStore
 
 DRAFT = "arguments.draft_model"
 
@@ -144,6 +146,23 @@ async def test_a_draft_is_of_the_same_project_or_for_everyone(platform: Platform
     reason, param, _ = await refusal(put(platform, "large", "small", caller=everyone))
     assert (reason, param) == ("model_not_found", DRAFT)
     await put(platform, "large", "shared", caller=everyone)
+
+
+async def test_what_another_project_has_granted_is_no_draft(platform: Platform) -> None:
+    """A grant may be taken back within seconds, and its files would stay with the engine."""
+    theirs = await platform.import_model("base-b", files(50), **platform.tenant("proj-b"))
+    await platform.models_internal.RegisterModel(
+        models_pb2.RegisterModelRequest(
+            id="ft:base-b:x", organization_id="org-of-proj-b", project_id="proj-b",
+            kind=models_pb2.MODEL_KIND_FINE_TUNED, base_version_id=theirs.version_id,
+            object_prefix="jobs/x/", manifest=manifest(FILES), job_id="ftjob-1", source="x",
+        )
+    )  # fmt: skip
+    grants = GrantStore(platform.app.database)
+    await grants.create(await grants.grantable("org-of-proj-b", "ft:base-b:x"), ["proj-a"])
+    _, param, said = await refusal(put(platform, "big", "ft:base-b:x"))
+    assert param == DRAFT
+    assert said.startswith("ft:base-b:x belongs to another project")
 
 
 async def test_a_prefetch_brings_the_draft_too(platform: Platform) -> None:

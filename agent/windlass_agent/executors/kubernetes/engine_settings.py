@@ -35,11 +35,16 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EngineImage(_Part):
-    """An image that runs one kind of engine."""
+class PythonImage(_Part):
+    """An image with a Python."""
 
     image: str
     python: str = Field("python3", description="Interpreter in the image.")
+
+
+class EngineImage(PythonImage):
+    """An image that runs one kind of engine; with a completer, `python` is that one's."""
+
     flags: tuple[str, ...] = Field(
         (),
         max_length=32,
@@ -95,8 +100,8 @@ class EngineSettings(_Part):
     images: dict[EngineName, EngineImage] = Field(
         {}, description="Images by kind of engine; upstream's own for vLLM."
     )
-    keeper: EngineImage = Field(
-        EngineImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
+    keeper: PythonImage = Field(
+        PythonImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
         description="Image of the container beside the engine.",
     )
     slots: int = Field(
