@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.modelfiles.formats import Formats
+from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 # Names of parsers, which become arguments of a command.
 _Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -73,6 +74,16 @@ class EngineArguments(BaseModel):
         "one step: faster where answers repeat their prompts. Requests then have no `logit_bias` "
         "and no `min_p`.",
     )
+    draft_model: Annotated[str, Field(min_length=1, max_length=MODEL_NAME_LENGTH)] | None = Field(
+        None,
+        description="Name of a smaller model with the same vocabulary, of the same project or for "
+        "everyone, that guesses tokens, which the model checks in one step: its answers stay as "
+        "they are. Not beside `lookup_tokens`. With vLLM, requests then have no `logit_bias` and "
+        "no `min_p`.",
+    )
+    draft_tokens: Annotated[int, Field(ge=1, le=16)] | None = Field(
+        None, description="Tokens that `draft_model` guesses at once, 3 by default."
+    )
     max_adapter_rank: Annotated[int, Field(ge=1, le=512)] | None = Field(
         None, description="Highest rank of the adapters that the engine loads."
     )
@@ -104,18 +115,35 @@ NO_FORMAT = "none"
 GROUPED = "vllm"
 # Highest rank of adapters where nothing else is set; vLLM's own default is 16.
 ADAPTER_RANK = 64
+# Tokens that a draft model guesses at once where nothing else is set; llama.cpp's own default.
+DRAFT_TOKENS = 3
 # Every argument is the engine's choice.
 UNCHOSEN = EngineArguments()
 # The arguments that each kind takes.
 TAKEN: dict[str, frozenset[str]] = {
     "builtin": frozenset({"context_length", "max_concurrency", "dtype"}),
     "llamacpp": frozenset(
-        {"context_length", "max_concurrency", "max_batched_tokens", "prefix_caching"}
+        {
+            "context_length",
+            "draft_model",
+            "draft_tokens",
+            "max_batched_tokens",
+            "max_concurrency",
+            "prefix_caching",
+        }
     ),
     # Its room for keys and values is a part of the memory, and the tokens that it guesses are from
-    # what all its requests have said, whoever sent them (ADR 48).
+    # what all its requests have said, whoever sent them (ADR 48). Its drafts have not been run.
     "sglang": frozenset(EngineArguments.model_fields)
-    - {"kv_cache_bytes", "kv_offload_bytes", "lookup_tokens", "pipeline_parallel", "task"},
+    - {
+        "draft_model",
+        "draft_tokens",
+        "kv_cache_bytes",
+        "kv_offload_bytes",
+        "lookup_tokens",
+        "pipeline_parallel",
+        "task",
+    },
     "vllm": frozenset(EngineArguments.model_fields),
 }
 
@@ -150,6 +178,25 @@ def not_taken(engine: str, arguments: EngineArguments) -> str | None:
     """Returns the first argument that is set and that the engine does not take; None for none."""
     taken = TAKEN.get(engine, frozenset())
     return next((name for name in chosen(arguments) if name not in taken), None)
+
+
+def require_guesses(arguments: EngineArguments, nodes: int = 1) -> None:
+    """Raises ValueError, beginning with an argument's name, where tokens cannot be guessed so."""
+    if arguments.draft_tokens and not arguments.draft_model:
+        raise ValueError("draft_tokens is for engines with a draft_model, and none is set.")
+    if not arguments.draft_model:
+        return
+    if arguments.lookup_tokens:
+        raise ValueError(
+            "lookup_tokens is not for engines with a draft_model: one of them guesses."
+        )
+    if arguments.generates_nothing:
+        raise ValueError(f"draft_model is not for engines of the task {arguments.task!r}.")
+    if nodes > 1 or (arguments.pipeline_parallel or 1) > 1:
+        raise ValueError(
+            "draft_model is for engines on one node without pipeline_parallel: a draft is not "
+            "divided by layers."
+        )
 
 
 def require_gpus(arguments: EngineArguments, gpus: int, nodes: int = 1) -> None:

@@ -20,8 +20,8 @@ _OURS = """
     kv-offloading-size master-addr master-port max-cpu-loras max-lora-rank max-loras
     max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes node-rank
     pipeline-parallel-size pooler-config port reasoning-parser runner scheduling-policy
-    served-model-name shutdown-timeout spec-method spec-tokens structured-outputs-config
-    tensor-parallel-size tool-call-parser uds
+    served-model-name shutdown-timeout spec-method spec-model spec-tokens
+    structured-outputs-config tensor-parallel-size tool-call-parser uds
 """
 # Flags that let a model's folder or a request run code or read files, that write prompts to a log,
 # or that go past the gateway.
@@ -32,7 +32,7 @@ _UNSAFE = """
     enable-request-id-headers enable-tokenizer-info-endpoint grpc headless hf-overrides hf-token
     io-processor-plugin kv-events-config kv-transfer-config logits-processors lora-modules
     middleware model-class-overrides profiler-config reasoning-parser-plugin root-path
-    scheduler-cls spec-model speculative-config ssl-certfile ssl-keyfile tokenizer tokens-only
+    scheduler-cls speculative-config ssl-certfile ssl-keyfile tokenizer tokens-only
     tool-parser-plugin tool-server trust-remote-code trust-request-chat-template
     trust-request-mm-kwargs weight-transfer-config worker-cls worker-extension-cls
 """

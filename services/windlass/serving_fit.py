@@ -27,6 +27,8 @@ class Fit:
     # All of them, on every node.
     devices: int
     weight_bytes: int
+    # Of the model that guesses.
+    draft_bytes: int
     adapter_bytes: int
     workspace_bytes: int
     cache_bytes: int
@@ -47,47 +49,60 @@ def fit(
     arguments: EngineArguments = UNCHOSEN,
     adapters: int = 0,
     nodes: int = 1,
+    draft: Footprint | None = None,
 ) -> Fit:
     """Returns how a model is served on all of so many devices of each node, with so much memory
     each.
 
-    Its context is the longest that one request can have, or the one that the arguments say.
-    Raises DoesNotFit.
+    Its context is the longest that one request can have, or the one that the arguments say. A
+    `draft` keeps keys and values of the same tokens. Raises DoesNotFit.
     """
     try:
         tensor, pipeline = divided(arguments, devices, nodes)
     except ValueError as error:
         raise DoesNotFit(str(error)) from error
-    if model.heads % tensor:
-        raise DoesNotFit(
-            f"The model's {model.heads} attention heads cannot be divided over {tensor} GPUs."
-        )
+    _require_heads("model", model, tensor)
+    if draft is not None:
+        _require_heads("draft model", draft, tensor)
     devices = tensor * pipeline
     if nodes > 1:
         # Merged copies answer in the place of adapters.
         adapters = 0
     usable = int(memory_bytes * (arguments.memory_fraction or MEMORY_FRACTION))
     weights = -(-model.weight_bytes // devices)
+    drafts = -(-draft.weight_bytes // devices) if draft else 0
     rank = arguments.max_adapter_rank or ADAPTER_RANK
     loras = -(-model.adapter_bytes * rank * adapters // devices)
     workspace = WORKSPACE_BYTES + (TALK_BYTES if devices > 1 else 0)
-    room = usable - weights - loras - workspace
+    room = usable - weights - drafts - loras - workspace
     cache = min(room, arguments.kv_cache_bytes or room)
-    parts = pipeline * min(tensor, model.kv_heads)
     half = 2 if (arguments.kv_cache_dtype or "").startswith("fp8") else 1
 
     def request(tokens: int) -> int:
-        return max(1, model.request_bytes(tokens) // parts // half)
+        parts = pipeline * min(tensor, model.kv_heads)
+        size = model.request_bytes(tokens) // parts
+        if draft is not None:
+            size += draft.request_bytes(tokens) // min(tensor, draft.kv_heads)
+        return max(1, size // half)
 
     least = min(arguments.context_length or LEAST_CONTEXT, model.context_length)
     if cache < request(least):
         raise DoesNotFit(
-            f"Of each GPU {_gib(usable)} can be used: weights take {_gib(weights)}, adapters "
+            f"Of each GPU {_gib(usable)} can be used: weights take {_gib(weights)}, "
+            f"{f'those of the draft {_gib(drafts)}, ' if draft else ''}adapters "
             f"{_gib(loras)} and the engine about {_gib(workspace)}, which leaves "
             f"{_gib(max(0, cache))} of the {_gib(request(least))} that {least} tokens need."
         )
     context = least if arguments.context_length else _longest(cache, request, model.context_length)
-    return Fit(devices, weights, loras, workspace, cache, context, cache / request(context))
+    requests = cache / request(context)
+    return Fit(devices, weights, drafts, loras, workspace, cache, context, requests)
+
+
+def _require_heads(what: str, model: Footprint, tensor: int) -> None:
+    if model.heads % tensor:
+        raise DoesNotFit(
+            f"The {what}'s {model.heads} attention heads cannot be divided over {tensor} GPUs."
+        )
 
 
 def fits(
@@ -98,6 +113,7 @@ def fits(
     arguments: EngineArguments = UNCHOSEN,
     adapters: int = 0,
     nodes: int = 1,
+    draft: Footprint | None = None,
 ) -> Iterator[Fit | DoesNotFit]:
     """Yields how a model is served on one device of each node, on two, on four, up to so many."""
     number = 1
@@ -110,6 +126,7 @@ def fits(
                 arguments=arguments,
                 adapters=adapters,
                 nodes=nodes,
+                draft=draft,
             )
         except DoesNotFit as error:
             yield error

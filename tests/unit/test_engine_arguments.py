@@ -1,18 +1,25 @@
 """The page on arguments of engines is what the types say."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 from tools import generate_engine_arguments_reference as generator
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.inference.v1 import inference_pb2 as pb_inference
+from windlass.core.errors import InvalidArgument
 from windlass.engine_arguments import (
     TAKEN,
     EngineArguments,
     from_message,
     not_taken,
+    require_guesses,
     stored,
     to_message,
 )
+from windlass.inference.servings.checks import require_guesser
+from windlass.modelfiles.vocabulary import BOUNDS
 
 
 def test_the_page_is_current() -> None:
@@ -43,3 +50,34 @@ def test_an_engine_takes_no_argument_of_others() -> None:
     assert not_taken("vllm", arguments) is None
     assert not_taken("builtin", arguments) == "tool_parser"
     assert not_taken("unheard-of", arguments) == "context_length"
+
+
+def test_drafts_are_for_the_kinds_whose_vocabularies_can_be_compared() -> None:
+    assert {kind for kind, taken in TAKEN.items() if "draft_model" in taken} == set(BOUNDS)
+    arguments = EngineArguments(draft_model="small", draft_tokens=4)
+    assert [not_taken(kind, arguments) for kind in ("builtin", "sglang")] == ["draft_model"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nodes", "named"),
+    [
+        ({"draft_tokens": 3}, 1, "draft_tokens"),
+        ({"draft_model": "small", "lookup_tokens": 3}, 1, "lookup_tokens"),
+        ({"draft_model": "small", "task": "embed"}, 1, "draft_model"),
+        ({"draft_model": "small", "pipeline_parallel": 2}, 1, "draft_model"),
+        ({"draft_model": "small"}, 2, "draft_model"),
+    ],
+)
+def test_what_cannot_guess_together_is_refused_by_name(
+    arguments: dict[str, Any], nodes: int, named: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{named} "):
+        require_guesses(EngineArguments(**arguments), nodes)
+    with pytest.raises(InvalidArgument) as caught:
+        require_guesser(pb_inference.PutServingRequest(nodes=nodes), EngineArguments(**arguments))
+    assert caught.value.param == f"arguments.{named}"
+
+
+def test_one_that_guesses_is_enough() -> None:
+    for arguments in ({}, {"lookup_tokens": 3}, {"draft_model": "small", "draft_tokens": 3}):
+        require_guesses(EngineArguments(**arguments))

@@ -1,5 +1,6 @@
 """Flags of the operator's for vLLM and SGLang: what is taken, and what is refused with a reason."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_whatever_we_write_is_known_as_ours() -> None:
         prefix_caching=True, chunked_prefill=True,
         max_batched_tokens=64, kv_offload_bytes=2**30, lookup_tokens=2, max_adapter_rank=8,
         tool_parser="hermes", reasoning_parser="qwen3", eager=True, task="generate",
+        draft_model="small", draft_tokens=2,
     )  # fmt: skip
     assert not [name for name, value in whole if value is None]
     written = set()
@@ -74,7 +76,8 @@ def test_whatever_we_write_is_known_as_ours() -> None:
                     model_dir=Path("/m"), served_name="m", endpoint=endpoint, arguments=arguments,
                     nodes=nodes,
                 )  # fmt: skip
-                written |= set(VllmEngine(Path("/python")).command(spec)[3:])
+                for one in (spec, replace(spec, draft_dir=Path("/d"))):
+                    written |= set(VllmEngine(Path("/python")).command(one)[3:])
     # Which nobody else may give either, since it decides what runs code.
     written.remove("--distributed-executor-backend=mp")
     assert "distributed-executor-backend" in UNSAFE

@@ -1,5 +1,7 @@
 """Estimates of whether a model fits, over how many GPUs, and with which context."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,29 @@ def test_what_is_asked_for_is_held_to() -> None:
     small = EngineArguments(context_length=8192, kv_cache_bytes=2**29)
     with pytest.raises(DoesNotFit, match=r"leaves 0\.5 GiB of the 1\.0 GiB that 8192 tokens"):
         fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=small)
+
+
+LLAMA_3_1B = Footprint(
+    weight_bytes=2_471_645_608, kv_bytes=32_768, windowed_kv_bytes=0, window=0,
+    adapter_bytes=1_507_328, heads=32, kv_heads=8, context_length=131_072,
+)  # fmt: skip
+
+
+def test_a_draft_takes_room_for_its_weights_and_its_keys() -> None:
+    plain = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB)
+    found = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, draft=LLAMA_3_1B)
+    assert found.draft_bytes == LLAMA_3_1B.weight_bytes
+    assert found.cache_bytes == plain.cache_bytes - LLAMA_3_1B.weight_bytes
+    per_token = LLAMA_3_8B.kv_bytes + LLAMA_3_1B.kv_bytes
+    assert found.requests == pytest.approx(found.cache_bytes / (8192 * per_token), rel=0.01)
+    assert found.context_length == 8192, "the model's own"
+    with pytest.raises(DoesNotFit, match=r"weights take 15\.0 GiB, those of the draft 2\.3 GiB"):
+        fit(LLAMA_3_8B, devices=1, memory_bytes=20 * GIB, draft=LLAMA_3_1B)
+    two = fit(LLAMA_3_8B, devices=2, memory_bytes=20 * GIB, draft=LLAMA_3_1B)
+    assert two.draft_bytes == LLAMA_3_1B.weight_bytes // 2
+    odd = replace(LLAMA_3_1B, heads=9)
+    with pytest.raises(DoesNotFit, match="draft model's 9 attention heads"):
+        fit(LLAMA_3_8B, devices=2, memory_bytes=20 * GIB, draft=odd)
 
 
 def test_heads_that_cannot_be_divided_are_said() -> None:

@@ -6,5 +6,15 @@ Imports folders, memory and the kernel.
 from windlass_agent.download.cache import ModelCache
 from windlass_agent.download.shared_store import SharedStore
 from windlass_agent.download.transfer import DownloadError, Renewed, said_of_store
+from windlass_agent.download.versions import bytes_of, prefetched, versions_of
 
-__all__ = ["DownloadError", "ModelCache", "Renewed", "SharedStore", "said_of_store"]
+__all__ = [
+    "DownloadError",
+    "ModelCache",
+    "Renewed",
+    "SharedStore",
+    "bytes_of",
+    "prefetched",
+    "said_of_store",
+    "versions_of",
+]

@@ -47,13 +47,15 @@ class ModelCache:
         self._begun: set[Path] = set()
 
     @contextlib.contextmanager
-    def using(self, version_id: str) -> Iterator[None]:
-        """Keeps a version on disk for the length of the block."""
-        self._users[version_id] += 1
+    def using(self, *version_ids: str) -> Iterator[None]:
+        """Keeps versions on disk for the length of the block."""
+        for version_id in version_ids:
+            self._users[version_id] += 1
         try:
             yield
         finally:
-            self._users[version_id] -= 1
+            for version_id in version_ids:
+                self._users[version_id] -= 1
 
     async def fetch(
         self,

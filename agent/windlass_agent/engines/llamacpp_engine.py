@@ -15,13 +15,14 @@ from windlass_agent.engines.port import EngineCapabilities, EngineControl, Engin
 # The concurrency is its keeper's default.
 CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=4)
 # Of its `--help`; those that came last.
-_NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock")
+_NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock", "draft-simple")
 _PROBE_SECONDS = 60
 _FLAGS = {
     "context_length": "max-model-len",
     "max_concurrency": "max-concurrency",
     "max_batched_tokens": "max-batched-tokens",
     "prefix_caching": "prefix-caching",
+    "draft_tokens": "draft-tokens",
 }
 
 log = telemetry.logger("engines")
@@ -40,6 +41,9 @@ class LlamacppEngine:
     """`llama-server`, kept by a program of ours that converts, counts and maps names."""
 
     program: Path
+    # Of the keeper; and whether the program is in another container, by the scratch folder.
+    python: Path = Path(sys.executable)
+    is_neighbour: bool = False
     name: str = "llamacpp"
     capabilities: EngineCapabilities = CAPABILITIES
     # The conversion to GGUF needs torch for a while.
@@ -79,7 +83,7 @@ class LlamacppEngine:
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start the keeper with this interpreter."""
         return [
-            sys.executable,
+            str(self.python),
             "-m",
             "windlass_agent.engines.llamacpp",
             f"--program={self.program}",
@@ -87,9 +91,11 @@ class LlamacppEngine:
             f"--served-model-name={spec.served_name}",
             f"--scratch={spec.scratch}",
             f"--max-adapters={spec.max_adapters}",
-            *flags_of(spec.arguments, _FLAGS),
+            *flags_of(spec.arguments.model_copy(update={"draft_model": None}), _FLAGS),
+            *([f"--draft={spec.draft_dir}"] if spec.draft_dir else []),
             *([f"--cpus={spec.cpus}"] if spec.cpus else []),
             *(["--on-gpus"] if spec.gpus else []),
+            *(["--neighbour"] if self.is_neighbour else []),
             *parse_endpoint(spec.endpoint).flags,
         ]
 

@@ -67,6 +67,8 @@ class EngineSpec:
     """The model's public id, so that requests need no rewriting."""
     endpoint: str
     """`unix:///path` or `http://host:port`."""
+    draft_dir: Path | None = None
+    """Folder of the model that guesses tokens for it."""
     max_adapters: int = 4
     arguments: EngineArguments = UNCHOSEN
     cpus: int = 0

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.confinement import python_paths
-from windlass.engine_arguments import ADAPTER_RANK, NO_FORMAT, EngineArguments, divided
+from windlass.engine_arguments import (
+    ADAPTER_RANK,
+    DRAFT_TOKENS,
+    NO_FORMAT,
+    EngineArguments,
+    divided,
+)
 from windlass.inference_api.routes import ABORT
 from windlass.modelfiles.embedding import MODULES
 from windlass_agent.engines.commands.flags import flags_of
@@ -73,7 +79,7 @@ _ALWAYS = (
     "--disable-fastapi-docs",
 )
 _OF_GENERATION = ("tool_parser", "reasoning_parser", "lookup_tokens", "max_adapter_rank")
-_FLAGGED_OTHERWISE = {"kv_offload_bytes": None, "task": None}
+_FLAGGED_OTHERWISE = dict.fromkeys(("draft_model", "draft_tokens", "kv_offload_bytes", "task"))
 # Of a folder that does not say how it makes vectors, as the built-in engine does it.
 _PLAIN_POOLING = '{"pooling_type":"MEAN","use_activation":true}'
 _ENVIRONMENT = {
@@ -141,7 +147,7 @@ class VllmEngine:
             *_loading(spec),
             *flags_of(arguments.model_copy(update=_FLAGGED_OTHERWISE), _FLAGS),
             *_offloading(arguments),
-            *(["--spec-method=ngram"] if arguments.lookup_tokens else []),
+            *_guessing(spec, arguments),
             # The longest that fits, where the whole of the model does not.
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
@@ -185,6 +191,17 @@ def _answering(spec: EngineSpec) -> list[str]:
     return ["--api-server-count=1", *parse_endpoint(spec.endpoint).flags]
 
 
+def _guessing(spec: EngineSpec, arguments: EngineArguments) -> list[str]:
+    """The flags of what guesses tokens: the prompt, or another model."""
+    if spec.draft_dir is None:
+        return ["--spec-method=ngram"] if arguments.lookup_tokens else []
+    return [
+        "--spec-method=draft_model",
+        f"--spec-model={spec.draft_dir}",
+        f"--spec-tokens={arguments.draft_tokens or DRAFT_TOKENS}",
+    ]
+
+
 def _offloading(arguments: EngineArguments) -> list[str]:
     """The flag of memory beside the GPUs', which vLLM counts in GiB."""
     size = arguments.kv_offload_bytes
@@ -200,6 +217,8 @@ def _completed(spec: EngineSpec) -> EngineArguments:
         ours = dict.fromkeys(_OF_GENERATION)
     if spec.nodes > 1:
         ours["max_adapter_rank"] = None
+    if spec.draft_dir is not None:
+        ours["lookup_tokens"] = None
     if (spec.gpus and given.tensor_parallel is None) or spec.nodes > 1:
         tensor, pipeline = divided(given, spec.gpus, spec.nodes)
         ours["tensor_parallel"] = tensor

@@ -1,4 +1,4 @@
-"""`python -m windlass_agent.gguf`: writes the file of a model, or of its adapter.
+"""`python -m windlass_agent.gguf`: writes the files of models, or that of an adapter of one.
 
 Exit code 2 stands for one that has no such form; the last line of the output says why.
 """
@@ -15,21 +15,29 @@ UNSUPPORTED = 2
 
 
 def main() -> int:
-    """Writes the file; returns 0 or UNSUPPORTED."""
+    """Writes the files; returns 0 or UNSUPPORTED."""
     parser = argparse.ArgumentParser(prog="windlass-gguf", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="folder of the base")
-    parser.add_argument("--adapter", type=Path, help="folder of the adapter, which is written")
-    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument(
+        "--model", type=Path, required=True, action="append", help="folder of a model"
+    )
+    parser.add_argument(
+        "--adapter", type=Path, help="folder of an adapter of the model, which is written instead"
+    )
+    parser.add_argument(
+        "--to", type=Path, required=True, action="append", help="file of the model in its order"
+    )
     parser.add_argument("--name", default="model")
     options = parser.parse_args()
     # Whole weights pass through a temporary file, for which memory is no place.
-    tempfile.tempdir = str(options.to.absolute().parent)
+    tempfile.tempdir = str(options.to[0].absolute().parent)
     what = "model" if options.adapter is None else "adapter"
     try:
         if options.adapter is None:
-            model_file.write(options.model, options.to, name=options.name)
+            for model, target in zip(options.model, options.to, strict=True):
+                model_file.write(model, target, name=options.name)
+                what = "draft model"
         else:
-            adapter_file.write(options.adapter, options.model, options.to)
+            adapter_file.write(options.adapter, options.model[0], options.to[0])
     except Unsupported as error:
         print(f"The {what} cannot be written as GGUF: {error}.")
         return UNSUPPORTED

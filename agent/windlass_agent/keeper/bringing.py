@@ -1,7 +1,7 @@
 """The weights that a keeper brings, by the URLs of its agent's newest order."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
-from windlass_agent.download import DownloadError, Renewed
+from windlass_agent.download import DownloadError, Renewed, versions_of
 from windlass_agent.machine.program_output import one_line
 
 log = telemetry.logger("keeper")
@@ -37,26 +37,34 @@ class WeightFolder(Protocol):
 
 async def bring_weights(
     folder: WeightFolder, order: Callable[[], clusters_pb2.EngineWorkload], become: Become
-) -> str:
-    """Returns the id of the version once it is there, however often it takes."""
-    pauses, progress = Backoff(shortest=1.0, longest=30.0), _Progress(folder)
+) -> None:
+    """Returns once the versions of an order are there, however often it takes."""
     become(clusters_pb2.PHASE_STARTING, "Downloading", "")
+    for version_id in versions_of(order()):
+        await _bring(folder, version_id, order, become)
+
+
+async def _bring(
+    folder: WeightFolder,
+    version_id: str,
+    order: Callable[[], clusters_pb2.EngineWorkload],
+    become: Become,
+) -> None:
+    def files() -> Iterable[models_pb2.FileUrl]:
+        return versions_of(order())[version_id]
+
+    pauses, progress = Backoff(shortest=1.0, longest=30.0), _Progress(folder)
     while True:
-        spec = order()
-        watch = asyncio.create_task(progress.watch(spec.model_version_id, become))
+        watch = asyncio.create_task(progress.watch(version_id, become))
         try:
-            await folder.fetch(
-                spec.model_version_id,
-                list(spec.model_files),
-                renewed=lambda: order().model_files,
-            )
+            await folder.fetch(version_id, list(files()), renewed=files)
         except DownloadError as error:
             message = one_line(str(error), characters=MESSAGE_LENGTH)
             log.warning("weights_not_fetched", message=message)
             progress.has_failed = True
             become(clusters_pb2.PHASE_FAILED, "DownloadFailed", message)
         else:
-            return spec.model_version_id
+            return
         finally:
             watch.cancel()
         await pauses.pause()

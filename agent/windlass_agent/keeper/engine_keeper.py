@@ -12,7 +12,7 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.engine_arguments import from_message
-from windlass_agent.download import ModelCache, SharedStore
+from windlass_agent.download import ModelCache, SharedStore, versions_of
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -130,16 +130,11 @@ class EngineKeeper:
     async def _holding(self) -> AsyncIterator[None]:
         """Keeps the weights, once they are there, for the length of the block."""
         async with self._store.open() if self._store else contextlib.nullcontext():
-            with self._models.using(await self._fetch()):
+            await self._ordered.wait()
+            with self._models.using(*versions_of(self._spec)):
+                await bring_weights(self._store or self._models, lambda: self._spec, self._become)
+                self.has_weights.set()
                 yield
-
-    async def _fetch(self) -> str:
-        """Brings the weights; returns the id of their version."""
-        await self._ordered.wait()
-        folder = self._store or self._models
-        version_id = await bring_weights(folder, lambda: self._spec, self._become)
-        self.has_weights.set()
-        return version_id
 
     async def _started(self, control: EngineControl) -> EngineCapabilities:
         """Returns what the engine can do once it answers, also after its start has failed."""

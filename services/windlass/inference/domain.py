@@ -109,6 +109,8 @@ class Engine:
     # GPUs of each of its nodes, and how many nodes those are, 0 for one.
     gpus: int = 0
     nodes: int = 0
+    # Of the model that guesses tokens for it; empty for none.
+    draft_version_id: str = ""
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
@@ -138,6 +140,8 @@ class Serving:
     gpus: int = 0
     # Nodes that each engine runs on together; 0 for one.
     nodes: int = 0
+    # What the arguments' `draft_model` was when they were set; empty for none.
+    draft_version_id: str = ""
     # Engines that load may make of it, 0 for no more than the least; and the open requests that
     # each should have, 0 for the usual number.
     max_replicas: int = 0
@@ -255,6 +259,12 @@ class Rows:
         wanted = {one for each in asked for one in (each.version_id, each.engine_version_id)}
         served = {one for engine in self.engines for one in (engine.version_id, *engine.adapters)}
         return wanted | served
+
+    @property
+    def draft_ids(self) -> set[str]:
+        """Every version that guesses for another; nobody has to want it."""
+        every: list[Engine | Serving] = [*self.engines, *self.servings]
+        return {one.draft_version_id for one in every} - {""}
 
 
 # Of a view without an engine.

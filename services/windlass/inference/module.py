@@ -22,6 +22,7 @@ from windlass.inference.publishing import publish
 from windlass.inference.routing import Routes
 from windlass.inference.scheduler import InferenceScheduler
 from windlass.inference.service import InferenceInternalServicer, InferenceServicer
+from windlass.inference.servings.drafts import Drafts
 from windlass.inference.servings.requests import ServingRequests
 from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
@@ -67,11 +68,12 @@ async def build(app: App) -> None:
     servings = ServingStore(app.database, Quotas(app.settings.quotas))
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
     archived = ArchivedProjects(servings, users, app.wake)
-    requests = ServingRequests(store, servings, observed, models, app.wake, policy)
+    drafts = Drafts(models, app.objects)
+    requests = ServingRequests(store, servings, observed, models, drafts, app.wake, policy)
     envelope = app.keyring.envelope(STACK_KEYS)
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
     prefetches = PrefetchStore(app.database, Quotas(app.settings.quotas))
-    wished = PrefetchRequests(prefetches, observed, models, app.wake)
+    wished = PrefetchRequests(prefetches, servings, observed, models, app.wake)
     app.serve(
         InferenceServicer(store, observed, models, requests, stacks, wished),
         rpc.add_InferenceServiceServicer_to_server,

@@ -57,7 +57,7 @@ class ObservedState:
 
     async def view(self, rows: Rows) -> View | None:
         """The view of these rows; None until everything was heard once."""
-        names = await self._names.of(rows.version_ids) if self.known else {}
+        names = await self._names.of(rows.version_ids | rows.draft_ids) if self.known else {}
         # Looked at last, so that no status is older than the names.
         if self._statuses is None or self._live is None:
             return None

@@ -169,9 +169,12 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         """Engines that run the version and were wanted lately, and servings of it."""
         version = request.model_version_id
         # An adapter is just unloaded.
+        drafted = await self._servings.drafted_by(version)
         return pb.FindUsesResponse(
             engine_ids=await self._store.users_of(version),
             serving_models=await self._servings.models_of(version),
+            drafted_models=[model for _, model in drafted],
+            drafted_projects=[project for project, _ in drafted],
         )
 
 

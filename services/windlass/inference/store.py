@@ -50,6 +50,7 @@ engines = sa.Table(
     sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
@@ -85,6 +86,7 @@ servings = sa.Table(
     sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False, server_default=""),
     sa.Column("max_replicas", sa.Integer, nullable=False, server_default="0"),
@@ -256,14 +258,13 @@ class InferenceStore:
             await connection.execute(engines.delete().where(engines.c.id == engine.id))
 
     async def users_of(self, version_id: str) -> Sequence[str]:
-        """Engines that run this version and were wanted within the last minute."""
+        """Engines that run this version, or have it guess, and were wanted within a minute."""
         recent = sa.exists().where(
             # Of an adapter's merged copy, the want of the adapter.
             engines.c.version_id.in_([wants.c.engine_version_id, wants.c.version_id]),
             wants.c.used_at > CLOCK - IN_USE_SECONDS,
         )
-        query = sa.select(engines.c.id).where(
-            engines.c.version_id == version_id, engines.c.desired == RUNNING, recent
-        )
+        uses = sa.or_(engines.c.version_id == version_id, engines.c.draft_version_id == version_id)
+        query = sa.select(engines.c.id).where(uses, engines.c.desired == RUNNING, recent)
         async with self._database.autocommit() as connection:
             return [row.id for row in await connection.execute(query)]

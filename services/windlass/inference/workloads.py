@@ -71,9 +71,21 @@ class Workloads:
                 arguments=to_message(engine.arguments),
                 gpus=engine.gpus,
                 nodes=engine.nodes,
+                draft_version_id=engine.draft_version_id,
+                draft_files=await self.draft_files(engine.draft_version_id),
             )
         )
         return workload
+
+    async def draft_files(self, version_id: str) -> Iterable[models_pb2.FileUrl]:
+        """The files of a draft, none for an empty id; raises NotFound for one that is gone."""
+        if not version_id:
+            return ()
+        request = models_pb2.LookupVersionsRequest(version_ids=[version_id])
+        found = (await self._models.LookupVersions(request)).models
+        if not found:
+            raise NotFound("The draft model was deleted.", reason="model_not_found")
+        return self.files(await self.resolve(found[0].model.project_id, found[0].model.id))
 
     async def resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
         """The version that a name means to a project."""

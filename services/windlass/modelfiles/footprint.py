@@ -41,7 +41,7 @@ class Footprint:
 
 def footprint(config: Mapping[str, Any], weight_bytes: int) -> Footprint:
     """Returns the footprint of a config.json; raises ValueError where it does not say its shape."""
-    text = _text(config)
+    text = text_config(config)
     layers = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     heads = _number(text, "num_attention_heads", "n_head", "n_heads")
     width = _number(text, "hidden_size", "n_embd", "d_model")
@@ -70,7 +70,7 @@ def footprint(config: Mapping[str, Any], weight_bytes: int) -> Footprint:
     )
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a config.json that is of the language model."""
     inner = (config.get(name) for name in _TEXT_CONFIGS)
     return next((one for one in inner if isinstance(one, Mapping)), config)

@@ -53,6 +53,9 @@ class Uses:
         engines = await self._find(version)
         if engines.serving_models:
             return "its serving, which `windlass models deactivate` ends"
+        drafted = list(zip(engines.drafted_projects, engines.drafted_models, strict=True))
+        if drafted:
+            return f"{described('serving', drafted, project_id)}, as the draft model"
         return _engines(engines, version, project_id)
 
     async def engines_of(self, version: Version, project_id: str) -> str:

@@ -46,11 +46,12 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
 
 
 def test_the_settings_that_the_page_prints_are_valid() -> None:
-    images, weights = (
+    images, completed, weights = (
         EngineSettings.model_validate(yaml.safe_load(printed)["engines"])
         for printed in pages.blocks(PAGE, "yaml")
     )
     assert set(images.images) == {"vllm"}
+    assert set(completed.images) == {"llamacpp", "sglang"}
     assert weights.weights.claim
 
 

@@ -26,7 +26,7 @@ from windlass_agent.engines.registry import EnginePrograms, engines
 # One at once, so that a request that goes on keeps the next one waiting.
 ARGUMENTS = {
     "builtin": EngineArguments(context_length=384, max_concurrency=1, dtype="float32"),
-    "llamacpp": EngineArguments(context_length=384, max_concurrency=1),
+    "llamacpp": EngineArguments(context_length=384, max_concurrency=1, draft_model="small"),
     "sglang": EngineArguments(context_length=384, max_concurrency=1),
     "vllm": EngineArguments(
         context_length=384,

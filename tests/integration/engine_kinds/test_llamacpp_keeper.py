@@ -1,8 +1,11 @@
 """The keeper of a real `llama-server`: adapters come while it answers, and it outlives refusals."""
 
 import asyncio
+import json
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,11 @@ import pytest
 import pytest_asyncio
 from tests.support.environments.llama_server import llama_server
 from tests.support.environments.postgres import reachable_folder
-from tests.support.factories.toy_model import make_adapter, make_model
+from tests.support.factories.toy_model import make_adapter, make_draft, make_model
 from tests.support.waiting import until
 
 from windlass.inference_api.errors import ApiError
+from windlass_agent.engines.kept.neighbour import script
 from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.bodies import placed
 from windlass_agent.engines.llamacpp.conversion import ConversionFailure
@@ -34,6 +38,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     make_adapter(make_model(folder / "base"), folder / "a", seed=1)
     make_adapter(folder / "base", folder / "b", seed=2)
+    make_draft(folder / "base", folder / "draft")
     return folder / "base"
 
 
@@ -162,3 +167,94 @@ async def test_the_death_of_the_server_is_noticed(keeper: Keeper) -> None:
         await keeper.failed()
     assert not await keeper.answers()
     await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+async def greedy(keeper: Keeper, model: str) -> tuple[str, dict[str, Any]]:
+    """The text of an answer, and the server's own counts of it."""
+    body = {"prompt": "the quick", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    async with keeper.turn(model, "salt") as turn:
+        adapters = len(turn.server.adapters)
+        asked = placed(
+            body, slot=turn.slot, continued=False, adapter=turn.adapter, adapters=adapters
+        )
+        async with turn.server.session.post("/v1/completions", json=asked) as response:
+            answer: dict[str, Any] = await response.json()
+    assert answer["usage"]["completion_tokens"] == answer["timings"]["predicted_n"] == 40
+    return answer["choices"][0]["text"], answer["timings"]
+
+
+@pytest.mark.usefixtures("converts_here")
+async def test_a_draft_guesses_and_changes_no_answer(keeper: Keeper, base: Path) -> None:
+    await keeper.load("a", base.parent / "a")
+    plain = {model: await greedy(keeper, model) for model in ("toy", "a")}
+    assert all("draft_n" not in timings for _, timings in plain.values())
+    folder = keeper.settings.folder
+    (draft,) = model_file.write(base.parent / "draft", folder / "draft.gguf", name="draft")
+    guessing = replace(keeper.settings, draft=draft, draft_tokens=4)
+    other = Keeper(guessing, model="toy", base=base, max_adapters=4)
+    # Of other sockets and files.
+    other._started = 100
+    try:
+        await other.start()
+        await other.load("a", base.parent / "a")
+        for model, (text, _) in plain.items():
+            said, timings = await greedy(other, model)
+            assert said == text
+            # What an adapter would say, the draft does not know.
+            least = 1 if model == "toy" else 0
+            assert least <= timings["draft_n_accepted"] < timings["draft_n"]
+    finally:
+        await other.close()
+
+
+async def test_a_draft_of_another_vocabulary_is_said(
+    keeper: Keeper, base: Path, tmp_path: Path
+) -> None:
+    """llama-server by itself would answer without it."""
+    config = json.loads((base / "config.json").read_text())
+    shutil.copytree(base, tmp_path / "other")
+    other = tmp_path / "other" / "tokenizer.json"
+    words = json.loads(other.read_text())
+    vocab = words["model"]["vocab"]
+    first, second = sorted(vocab, key=vocab.__getitem__)[100:102]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    other.write_text(json.dumps(words))
+    assert config["vocab_size"] == len(vocab)
+    target = keeper.settings.folder / "other.gguf"
+    (draft,) = model_file.write(tmp_path / "other", target, name="other")
+    with pytest.raises(ServerFailure, match="does not take the draft model"):
+        await LlamaServer.start(replace(keeper.settings, draft=draft), 200, ())
+
+
+@pytest.mark.usefixtures("converts_here")
+async def test_a_server_in_another_container_answers_alike(keeper: Keeper, base: Path) -> None:
+    """The container of a pod is a plain sh of this machine, which knows nothing but its folder."""
+    plain = await answer(keeper, "toy")
+    with reachable_folder() as folder:
+        shell = subprocess.Popen(script(folder), start_new_session=True)
+        apart = replace(keeper.settings, folder=folder, neighbours=folder)
+        other = Keeper(apart, model="toy", base=base, max_adapters=4)
+        try:
+            await other.start()
+            assert await answer(other, "toy") == plain
+            await other.load("a", base.parent / "a")
+            assert await answer(other, "a") != plain
+            assert other._server is not None
+            kill_servers(folder)
+            async with asyncio.timeout(60):
+                await other.failed()
+            broken = replace(apart, model=folder / "none.gguf")
+            with pytest.raises(ServerFailure, match=r"code 1: .*none\.gguf"):
+                await LlamaServer.start(broken, 300, ())
+        finally:
+            await other.close()
+            shell.terminate()
+            shell.wait(10)
+
+
+def kill_servers(folder: Path) -> None:
+    """Ends the servers of a folder by kill -9."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or [""]
+        if words[0].endswith("llama-server") and str(folder) in " ".join(words):
+            process.kill()

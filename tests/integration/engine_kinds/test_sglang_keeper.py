@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.waiting import until
 from windlass.engine_arguments import EngineArguments
 from windlass.inference_api.errors import ApiError
 from windlass_agent.engines.kept.engine import KeptFailure
+from windlass_agent.engines.kept.neighbour import script
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.sglang import answers
 from windlass_agent.engines.sglang.keeper import SglangKeeper
@@ -41,14 +43,16 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "base"
 
 
-def keeper_of(base: Path, folder: Path) -> SglangKeeper:
+def keeper_of(base: Path, folder: Path, *, is_neighbour: bool = False) -> SglangKeeper:
     """A keeper that has not started, of a server with one place and one more to wait in."""
     engine = SglangEngine(sglang_python(), flags=("--max-queued-requests=1",))
     arguments = EngineArguments(context_length=4096, max_concurrency=1)
     spec = EngineSpec(
         model_dir=base, served_name="m", endpoint="unix:///unused", arguments=arguments
     )
-    command = SglangCommand(words=launch(engine.python, engine.flags_of(spec)), folder=folder)
+    command = SglangCommand(
+        words=launch(engine.python, engine.flags_of(spec)), folder=folder, is_neighbour=is_neighbour
+    )
     return SglangKeeper(command, model="m", max_adapters=2)
 
 
@@ -81,6 +85,26 @@ def running(keeper: SglangKeeper, number: int) -> Callable[[], Any]:
         return (await counts(keeper))["num_running_reqs"] == number
 
     return reached
+
+
+async def test_one_in_another_container_answers_alike(keeper: SglangKeeper, base: Path) -> None:
+    """The container of a pod is a plain sh of this machine, which knows nothing but its folder."""
+    with reachable_folder() as folder:
+        shell = subprocess.Popen(script(folder), start_new_session=True)
+        other = await asyncio.to_thread(keeper_of, base, folder, is_neighbour=True)
+        try:
+            await other.start()
+            assert await said(other, "m") == await said(keeper, "m")
+            await other.load("a", base.parent / "a")
+            assert await said(other, "a") != await said(other, "m")
+            for started in folder.glob("*.pid"):
+                psutil.Process(int(started.read_text())).kill()
+            async with asyncio.timeout(60):
+                await other.failed()
+        finally:
+            await other.close()
+            shell.terminate()
+            shell.wait(10)
 
 
 async def test_a_client_that_leaves_ends_the_work_at_once(keeper: SglangKeeper) -> None:

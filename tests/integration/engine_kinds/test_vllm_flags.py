@@ -70,6 +70,8 @@ ALL = EngineArguments(
     max_batched_tokens=8192,
     kv_offload_bytes=2**29,
     lookup_tokens=3,
+    draft_model="small",
+    draft_tokens=5,
     max_adapter_rank=20,
     tool_parser="hermes",
     reasoning_parser="qwen3",
@@ -104,6 +106,8 @@ SPECS = (
     spec(arguments=EngineArguments(task="embed", lookup_tokens=3, tool_parser="hermes")),
     spec(gpus=4, nodes=2),
     spec(gpus=4, nodes=2, is_member=True),
+    spec(arguments=EngineArguments(draft_model="small"), draft_dir=Path("/models/d")),
+    spec(arguments=ALL, draft_dir=Path("/models/d")),
 )
 
 
@@ -160,7 +164,7 @@ def test_no_format_is_no_flag() -> None:
 @pytest.mark.timeout(900)
 def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) -> None:
     assert not [name for name, value in ALL if value is None], "an argument that is not tested"
-    found, all_gpus, no_gpu, embeds, first, other = facts["parsed"]
+    found, all_gpus, no_gpu, embeds, first, other, drafted, drafts_five = facts["parsed"]
     assert found["version"].startswith(VERSION)
     assert {
         "model": "/models/m",
@@ -206,6 +210,9 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
     assert not embeds["enable_lora"]
     assert (embeds["spec_tokens"], embeds["tool_call_parser"]) == (None, None)
     assert "MEAN" in embeds["pooler_config"]
+    guessing = ("spec_method", "spec_model", "spec_tokens")
+    assert [drafted[name] for name in guessing] == ["draft_model", "/models/d", 3]
+    assert drafts_five["spec_tokens"] == 5
     for one in (first, other):
         assert (one["nnodes"], one["node_rank"], one["master_addr"]) == (2, 1, LEADER)
         assert (one["tensor_parallel_size"], one["pipeline_parallel_size"]) == (4, 2)

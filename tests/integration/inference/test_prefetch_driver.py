@@ -91,6 +91,23 @@ async def test_files_are_brought_once_and_found_again(origin: Store, tmp_path: P
             await driver.apply(pb.Workload(id="../x", desired=pb.DESIRED_STATE_RUNNING))
 
 
+async def test_a_draft_comes_with_its_model(origin: Store, tmp_path: Path) -> None:
+    models = ModelCache(tmp_path / "models")
+    bad, good = (wanted(origin, "mv-a", generation=one) for one in (1, 2))
+    for order in (bad, good):
+        order.prefetch.draft_version_id = "mv-b"
+        order.prefetch.draft_files.extend(files(origin, "mv-b"))
+    bad.prefetch.draft_files[0].sha256 = bytes(32)
+    async with driving(models) as driver:
+        await driver.apply(bad)
+        failed = await reaches(driver, "mv-a", pb.PHASE_FAILED)
+        assert "does not match its listed SHA-256" in failed.message
+        assert models.versions() == {"mv-a"}
+        await driver.apply(good)
+        await reaches(driver, "mv-a", pb.PHASE_SUCCEEDED, generation=2)
+    assert models.versions() == {"mv-a", "mv-b"}
+
+
 async def test_one_that_failed_begins_anew_with_other_urls(origin: Store, tmp_path: Path) -> None:
     async with driving(ModelCache(tmp_path / "models")) as driver:
         bad = wanted(origin, "mv-a")

@@ -1,5 +1,6 @@
 """The program of a prefetch's pod as a process, and its agent's side in this one."""
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -57,19 +58,25 @@ async def running(folder: Path, orders: list[pb.EngineWorkload]) -> AsyncIterato
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Iterator[Store]:
-    folder = tmp_path / "origin" / "mv-a"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    with file_store(folder.parent) as made:
+    for version in ("mv-a", "mv-draft"):
+        folder = tmp_path / "origin" / version
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(version))
+    with file_store(tmp_path / "origin") as made:
         yield made
 
 
 async def test_it_brings_the_weights_holds_them_and_ends(origin: Store, tmp_path: Path) -> None:
     good, bad = (
-        pb.EngineWorkload(model_version_id="mv-a", model_files=files(origin, "mv-a"))
+        pb.EngineWorkload(
+            model_version_id="mv-a",
+            model_files=files(origin, "mv-a"),
+            draft_version_id="mv-draft",
+            draft_files=files(origin, "mv-draft"),
+        )
         for _ in range(2)
     )
-    bad.model_files[0].url += "-none"
+    bad.draft_files[0].url += "-none"
     orders = [bad]
     async with running(tmp_path, orders) as keepers:
 
@@ -85,6 +92,8 @@ async def test_it_brings_the_weights_holds_them_and_ends(origin: Store, tmp_path
         orders.append(good)
         keepers.order()
         await until(lambda: phase() == pb.PHASE_RUNNING, SECONDS)
-        assert (tmp_path / "store" / "mv-a" / "config.json").read_text() == "{}"
-        assert list((tmp_path / "store" / ".marks").glob("mv-a.*"))
+        for version in ("mv-a", "mv-draft"):
+            found = tmp_path / "store" / version / "config.json"
+            assert json.loads(found.read_text()) == version
+            assert list((tmp_path / "store" / ".marks").glob(f"{version}.*"))
     assert not list((tmp_path / "store" / ".marks").iterdir())

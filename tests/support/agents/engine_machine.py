@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 from tests.support.agents.file_store import Store, file_store, files
-from tests.support.factories.toy_model import make_adapter, make_model
+from tests.support.factories.toy_model import make_adapter, make_draft, make_model
 from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import until
 
@@ -29,8 +29,11 @@ _PROGRAMS = ("engines.builtin", "engines.llamacpp", "engines.sglang", "vllm.entr
 
 @contextmanager
 def model_store(root: Path, *, hidden: int = 64, host: str = "127.0.0.1") -> Iterator[Store]:
-    """Serves a base model `mv-toy` and its adapters `mv-a` and `mv-b` at this machine's `host`."""
+    """Serves a base model `mv-toy`, its adapters `mv-a` and `mv-b`, and `mv-draft`, which guesses
+    for it, at this machine's `host`.
+    """
     base = make_model(root / "mv-toy", hidden=hidden)
+    make_draft(base, root / "mv-draft")
     make_adapter(base, root / "mv-a", seed=1)
     make_adapter(base, root / "mv-b", seed=2)
     with file_store(root, host=host) as made:
@@ -47,7 +50,8 @@ def workload(
     arguments: pb.EngineArguments | None = None,
     nodes: int = 0,
 ) -> pb.Workload:
-    """An engine of `mv-toy` with some of its adapters."""
+    """An engine of `mv-toy` with some of its adapters, and a draft where its arguments name one."""
+    draft = "mv-draft" if arguments is not None and arguments.draft_model else ""
     return pb.Workload(
         id=identifier,
         kind=pb.WORKLOAD_KIND_LONG_RUNNING,
@@ -66,6 +70,8 @@ def workload(
                 for name in adapters
             ],
             max_adapters=2,
+            draft_version_id=draft,
+            draft_files=files(store, draft) if draft else (),
         ),
     )
 

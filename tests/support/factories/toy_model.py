@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
 )
@@ -55,6 +56,18 @@ def make_model(
     )
     LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    return path
+
+
+def make_draft(base: Path, path: Path) -> Path:
+    """Writes a model that often says what `base` says, but not always."""
+    torch.manual_seed(3)
+    network = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights += 0.03 * torch.randn_like(weights)
+    network.save_pretrained(path)
+    AutoTokenizer.from_pretrained(base).save_pretrained(path)
     return path
 
 

@@ -31,11 +31,21 @@ def machine(name: str, *memory: int) -> pb.Cluster:
 
 
 def planned(
-    *clusters: pb.Cluster, model: Footprint | None = MODEL, gpus: int = 0, engine: str = ""
+    *clusters: pb.Cluster,
+    model: Footprint | None = MODEL,
+    gpus: int = 0,
+    engine: str = "",
+    draft: Footprint | None = None,
 ) -> EngineChanges:
-    name = Name("big", "proj-a", "org-a", "big", "big", model)
-    wanted = Serving("proj-a", "big", "org-a", "big", "big", 1, NOW - 60, engine=engine, gpus=gpus)
-    view = View(names={"big": name}, statuses={}, clusters={one.id: one for one in clusters})
+    names = {
+        "big": Name("big", "proj-a", "org-a", "big", "big", model),
+        "small": Name("small", "", "", "small", "small", draft),
+    }
+    wanted = Serving(
+        "proj-a", "big", "org-a", "big", "big", 1, NOW - 60, engine=engine, gpus=gpus,
+        draft_version_id="small" if draft else "",
+    )  # fmt: skip
+    view = View(names=names, statuses={}, clusters={one.id: one for one in clusters})
     numbers = count()
     rows = Rows(NOW, [], [], [wanted])
     return Planner(rows, view, POLICY, lambda: f"eng-{next(numbers)}").plan()
@@ -62,6 +72,17 @@ def test_weights_that_no_machine_can_hold_are_said_with_the_numbers() -> None:
     assert error == f"{WEIGHTS} 16.0 GiB of GPU memory in the largest live cluster."
     ((_, error),) = planned(machine("west", 24 * GIB, 24 * GIB), gpus=1).errors
     assert error == f"{WEIGHTS} 24.0 GiB of GPU memory in the largest live cluster."
+
+
+def test_a_draft_counts_beside_its_model() -> None:
+    draft = replace(MODEL, weight_bytes=12 * GIB)
+    (made,) = planned(machine("east", *[40 * GIB] * 8), draft=draft).creates
+    assert made.gpus == 2
+    ((_, error),) = planned(machine("east", 40 * GIB), draft=draft).errors
+    assert error == (
+        "The weights take 42.0 GiB; an engine would have 40.0 GiB of GPU memory in the largest "
+        "live cluster. Of the weights, 12.0 GiB are its draft's."
+    )
 
 
 @pytest.mark.parametrize("memory", [[0, 24 * GIB], []])

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 from windlass.core.telemetry import configure_logging, logger
+from windlass.engine_arguments import DRAFT_TOKENS
+from windlass_agent.engines.kept import neighbour
 from windlass_agent.engines.kept.engine import KeptFailure
-from windlass_agent.engines.kept.serving import serve
+from windlass_agent.engines.kept.serving import add_address, address_of, serve
 from windlass_agent.engines.llamacpp import conversion
 from windlass_agent.engines.llamacpp.keeper import Keeper
 from windlass_agent.engines.llamacpp.routes import build_app
@@ -38,9 +40,13 @@ async def _keeper(arguments: argparse.Namespace) -> Keeper:
     """A keeper that has not started; raises ConversionFailure or ServerFailure."""
     folder, name = arguments.model, arguments.served_model_name
     context = _context(folder, arguments.max_model_len)
+    model, *draft = await conversion.write_model(folder, arguments.draft, name=name)
     settings = ServerSettings(
         program=arguments.program,
-        model=await conversion.write_model(folder, Path("model.gguf"), name=name),
+        neighbours=Path() if arguments.neighbour else None,
+        model=model,
+        draft=draft[0] if draft else None,
+        draft_tokens=arguments.draft_tokens,
         folder=Path(),
         context=context,
         concurrency=arguments.max_concurrency,
@@ -63,8 +69,10 @@ def _context(folder: Path, asked: int | None) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
+    if arguments.neighbour:
+        await neighbour.clear(Path())
     keeper = await _keeper(arguments)
-    return await serve(keeper, build_app(keeper), arguments.uds)
+    return await serve(keeper, build_app(keeper), address_of(arguments))
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,8 +80,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--program", type=Path, required=True, help="llama-server")
     parser.add_argument("--model", type=Path, required=True, help="folder with the model")
     parser.add_argument("--served-model-name", required=True, help="the id that requests use")
-    parser.add_argument("--uds", type=Path, required=True, help="Unix socket to listen on")
+    add_address(parser)
     parser.add_argument("--scratch", type=Path, required=True, help="folder that it may write to")
+    parser.add_argument("--draft", type=Path, help="folder with a model that guesses tokens")
+    parser.add_argument("--draft-tokens", type=int, default=DRAFT_TOKENS)
     parser.add_argument("--max-adapters", type=int, default=4)
     parser.add_argument("--max-concurrency", type=int, default=4)
     parser.add_argument("--max-model-len", type=int, help="tokens; at most the model's")
@@ -81,6 +91,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prefix-caching", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--cpus", type=int, default=0)
     parser.add_argument("--on-gpus", action="store_true")
+    parser.add_argument(
+        "--neighbour",
+        action="store_true",
+        help="the program is in another container, which sees the scratch folder as well",
+    )
     return parser.parse_args()
 
 

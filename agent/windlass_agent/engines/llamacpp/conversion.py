@@ -18,26 +18,34 @@ class ConversionFailure(KeptFailure):
     """A model or an adapter has no such form; the message says why."""
 
 
-async def write_model(folder: Path, target: Path, *, name: str) -> Path:
-    """Returns the model's file, written to `target` unless the folder holds one.
+async def write_model(folder: Path, draft: Path | None, *, name: str) -> list[Path]:
+    """Returns the file of a model, and of one that guesses for it, each written here unless its
+    folder holds one.
 
     Raises ConversionFailure.
     """
-    if there := sorted(folder.glob("*.gguf")):
-        return there[0]
-    await _write(target, f"--model={folder}", f"--name={name}")
+    targets = {folder: Path("model.gguf")} | ({draft: Path("draft.gguf")} if draft else {})
+    lacking = {one: to for one, to in targets.items() if not _files(one)}
+    if lacking:
+        # At once: it takes longest to load torch.
+        flags = (word for one, to in lacking.items() for word in (f"--model={one}", f"--to={to}"))
+        await _write(*flags, f"--name={name}")
     # A large one comes in parts, of which the server finds the others.
-    return sorted(target.parent.glob(f"{target.stem}*.gguf"))[0]
+    return [(_files(one) or _files(Path(), to.stem))[0] for one, to in targets.items()]
+
+
+def _files(folder: Path, stem: str = "") -> list[Path]:
+    return sorted(folder.glob(f"{stem}*.gguf"))
 
 
 async def write_adapter(folder: Path, *, base: Path, target: Path) -> None:
     """Writes an adapter's file for the model in `base`; raises ConversionFailure."""
-    await _write(target, f"--model={base}", f"--adapter={folder}")
+    await _write(f"--model={base}", f"--adapter={folder}", f"--to={target}")
 
 
-async def _write(target: Path, *flags: str) -> None:
+async def _write(*flags: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *_PROGRAM, f"--to={target}", *flags,
+        *_PROGRAM, *flags,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:

@@ -11,7 +11,9 @@ from typing import cast
 
 import aiohttp
 
+from windlass.engine_arguments import DRAFT_TOKENS
 from windlass_agent.engines.kept.engine import KeptFailure
+from windlass_agent.engines.kept.program import KeptProgram, start_program
 from windlass_agent.engines.llamacpp.slots import ServerSlots
 
 START_SECONDS = 900.0
@@ -22,6 +24,8 @@ _PROBE_SECONDS = 5.0
 _LINE_BYTES = 2**20
 _ERROR = re.compile(rb"[\d.]+ E (.*)")
 _MOST_ERRORS = 10
+# It answers without a draft that does not suit the model.
+_NO_DRAFT = "failed to initialize speculative decoding"
 _ALWAYS = (
     "--offline",
     "--no-webui",
@@ -48,6 +52,11 @@ class ServerSettings:
     """GGUF; of several parts the first."""
     folder: Path
     """Where sockets lie."""
+    neighbours: Path | None = None
+    """Folder by which another container starts it; None: it is a process of ours."""
+    draft: Path | None = None
+    """GGUF of a model that guesses tokens, likewise."""
+    draft_tokens: int = DRAFT_TOKENS
     context: int
     """Tokens of a prompt and its answer."""
     concurrency: int = 4
@@ -73,6 +82,13 @@ class ServerSettings:
             command += ["--threads", str(self.cpus)]
         if self.batched_tokens:
             command += ["--batch-size", str(self.batched_tokens)]
+        if self.draft:
+            command += [
+                "--spec-type", "draft-simple",
+                "--spec-draft-model", str(self.draft),
+                "--spec-draft-n-max", str(self.draft_tokens),
+                "--spec-draft-ngl", "999" if self.on_gpus else "0",
+            ]  # fmt: skip
         for adapter in adapters:
             command += ["--lora", str(adapter)]
         return command
@@ -87,7 +103,7 @@ class LlamaServer:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: KeptProgram,
         session: aiohttp.ClientSession,
         socket: Path,
         settings: ServerSettings,
@@ -110,12 +126,8 @@ class LlamaServer:
     ) -> "LlamaServer":
         """Starts server `number` of an engine and waits until it answers; raises ServerFailure."""
         socket = settings.folder / f"{number}.sock"
-        process = await asyncio.create_subprocess_exec(
-            *settings.command(socket, [path for _, path in adapters]),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        command = settings.command(socket, [path for _, path in adapters])
+        process = await start_program(command, settings.neighbours)
         session = aiohttp.ClientSession(
             "http://engine",
             connector=aiohttp.UnixConnector(path=str(socket), limit=0),
@@ -127,6 +139,7 @@ class LlamaServer:
             async with asyncio.timeout(START_SECONDS):
                 await server._until_ready()
                 await server._read_template()
+                server._require_guesses()
         except BaseException as error:
             await server.end()
             if isinstance(error, (TimeoutError, aiohttp.ClientError)):
@@ -150,6 +163,12 @@ class LlamaServer:
         self.renders = frozenset(
             what for what in ("tools", "tool_calls") if able.get(f"supports_{what}")
         )
+
+    def _require_guesses(self) -> None:
+        """Raises ServerFailure where it goes on without the draft that it was given."""
+        for error in self._errors:
+            if _NO_DRAFT in error:
+                raise ServerFailure(f"llama-server does not take the draft model: {error}")
 
     async def _pass_on(self) -> None:
         """Writes the process's output to ours, and keeps the errors in it."""

@@ -68,6 +68,9 @@ class SglangEngine:
     python: Path
     # The operator's, beside ours.
     flags: tuple[str, ...] = ()
+    # Of the keeper; and whether SGLang is in another container, by the scratch folder.
+    own_python: Path = Path(sys.executable)
+    is_neighbour: bool = False
     name: str = "sglang"
     capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 6 * 2**30
@@ -95,15 +98,16 @@ class SglangEngine:
         }
 
     def command(self, spec: EngineSpec) -> list[str]:
-        """The arguments that start the keeper with this interpreter, and behind `--` SGLang's."""
+        """The arguments that start the keeper, and behind `--` SGLang's."""
         return [
-            sys.executable,
+            str(self.own_python),
             "-m",
             "windlass_agent.engines.sglang",
             f"--python={self.python}",
             f"--served-model-name={spec.served_name}",
             f"--scratch={spec.scratch}",
             f"--max-adapters={spec.max_adapters}",
+            *(["--neighbour"] if self.is_neighbour else []),
             *parse_endpoint(spec.endpoint).flags,
             "--",
             *self.flags_of(spec),

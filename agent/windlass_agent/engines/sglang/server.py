@@ -5,6 +5,7 @@ import contextlib
 import json
 import secrets
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import aiohttp
 
 from windlass_agent.engines.kept.engine import KeptFailure
+from windlass_agent.engines.kept.neighbour import NeighbourProgram
+from windlass_agent.engines.kept.program import KeptProgram
 
 HOST = "127.0.0.1"
 # Its name of the model; the public one is its keeper's affair.
@@ -31,6 +34,8 @@ class SglangCommand:
 
     words: tuple[str, ...]
     folder: Path
+    is_neighbour: bool = False
+    """Whether another container starts it, which sees that folder as well."""
 
     def at(self, port: int, key: str) -> list[str]:
         """The command of one that listens at `port` and answers whoever has `key`.
@@ -47,8 +52,9 @@ class SglangCommand:
 class SglangServer:
     """A server that runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, session: aiohttp.ClientSession):
+    def __init__(self, process: KeptProgram, session: aiohttp.ClientSession):
         self._process = process
+        self._output = asyncio.create_task(_pass_on(process))
         self.session = session
         self.context = 0
         """Tokens of a prompt and its answer."""
@@ -57,9 +63,7 @@ class SglangServer:
     async def start(cls, command: SglangCommand) -> "SglangServer":
         """Starts a server and waits until it has generated a token; raises KeptFailure."""
         port, key = _free_port(), secrets.token_hex(16)
-        process = await asyncio.create_subprocess_exec(
-            *command.at(port, key), stdin=asyncio.subprocess.DEVNULL, cwd=command.folder
-        )
+        process = await _begin(command, command.at(port, key))
         session = aiohttp.ClientSession(
             f"http://{HOST}:{port}",
             connector=aiohttp.TCPConnector(limit=0),
@@ -137,6 +141,23 @@ class SglangServer:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        await self._output
+
+
+async def _begin(command: SglangCommand, words: list[str]) -> KeptProgram:
+    if command.is_neighbour:
+        return await NeighbourProgram.start(words, command.folder)
+    # It writes where we do.
+    return await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, cwd=command.folder
+    )
+
+
+async def _pass_on(process: KeptProgram) -> None:
+    """Writes what a program in another container writes; nothing of one of our own."""
+    while process.stdout is not None and (block := await process.stdout.read(_LINE_BYTES)):
+        sys.stdout.buffer.write(block)
+        sys.stdout.buffer.flush()
 
 
 def _free_port() -> int:

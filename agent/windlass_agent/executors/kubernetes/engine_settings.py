@@ -2,36 +2,64 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from windlass.engine_flags import EngineFlags
+from windlass.engine_flags import check_flag, check_sglang_flag
 from windlass.kubernetes import names
+from windlass_agent.engines.pods import COMPLETED
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 from windlass_agent.kube.errors import Unrenderable
 
 GIB = 1024**3
-EngineName = Literal["builtin", "vllm"]
-# The containers of an engine's pod.
-ENGINE, KEEPER = "engine", "keeper"
+EngineName = Literal["builtin", "llamacpp", "sglang", "vllm"]
+# The containers of an engine's pod; a server is one that a program of ours completes.
+ENGINE, KEEPER, SERVER = "engine", "keeper", "server"
 ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
 
 
 def _check(overlay: dict[str, Any]) -> dict[str, Any]:
-    return check_overlay(overlay, {ENGINE, KEEPER})
+    return check_overlay(overlay, {ENGINE, KEEPER, SERVER})
+
+
+def _no_flag(flag: str) -> str:
+    raise ValueError(f"{flag[:80]}: the engine takes no flags of the operator's")
+
+
+_CHECKS = {
+    "builtin": _no_flag, "llamacpp": _no_flag, "sglang": check_sglang_flag, "vllm": check_flag,
+}  # fmt: skip
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EngineImage(_Part):
-    """An image that runs one kind of engine."""
+class PythonImage(_Part):
+    """An image with a Python."""
 
     image: str
     python: str = Field("python3", description="Interpreter in the image.")
-    flags: EngineFlags = Field(
-        (), description="Flags of vLLM beside those that Windlass writes, such as `--seed=7`."
+
+
+class EngineImage(PythonImage):
+    """An image that runs one kind of engine; with a completer, `python` is that one's."""
+
+    flags: tuple[str, ...] = Field(
+        (),
+        max_length=32,
+        description="Flags of vLLM or SGLang beside those that Windlass writes, such as "
+        "`--seed=7`.",
+    )
+    completer: str = Field(
+        "",
+        description="Image of ours whose `python` completes llama.cpp or SGLang; for llama.cpp, "
+        "which needs GGUF, one that has the runner.",
+    )
+    program: str = Field(
+        "",
+        pattern=r"^[^\s]{0,500}$",
+        description="What it starts in their own image: llama.cpp's server, or SGLang's Python.",
     )
 
 
@@ -72,8 +100,8 @@ class EngineSettings(_Part):
     images: dict[EngineName, EngineImage] = Field(
         {}, description="Images by kind of engine; upstream's own for vLLM."
     )
-    keeper: EngineImage = Field(
-        EngineImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
+    keeper: PythonImage = Field(
+        PythonImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
         description="Image of the container beside the engine.",
     )
     slots: int = Field(
@@ -101,6 +129,19 @@ class EngineSettings(_Part):
     overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
         {}, description="Pod template, merged into the pod of every engine."
     )
+
+    @field_validator("images")
+    @classmethod
+    def _sound(cls, images: dict[EngineName, EngineImage]) -> dict[EngineName, EngineImage]:
+        for name, image in images.items():
+            if (name in COMPLETED) != bool(image.completer):
+                raise ValueError(
+                    f"{name}: a completer is for the images of {', '.join(sorted(COMPLETED))}, "
+                    "and they need one."
+                )
+            for flag in image.flags:
+                _CHECKS[name](flag)
+        return images
 
     def require_store(self) -> WeightStore:
         """The claim for weights; raises Unrenderable without one."""

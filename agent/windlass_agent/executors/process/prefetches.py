@@ -1,12 +1,14 @@
 """Prefetches on a machine: files of models that are brought before an engine needs them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
-from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.download import DownloadError, ModelCache, prefetched, versions_of
 from windlass_agent.machine.program_output import one_line
 
 # Of the disk, what no prefetch takes.
@@ -94,14 +96,15 @@ class PrefetchDriver:
 
     async def _fetch(self, one: _Brought) -> None:
         """Brings the files by the newest URLs; raises DownloadError."""
-        spec = one.workload.prefetch
-        with self._models.using(spec.model_version_id):
-            await self._models.fetch(
-                spec.model_version_id,
-                spec.files,
-                renewed=lambda: one.workload.prefetch.files,
-                spared=SPARED_SHARE,
-            )
+        wanted = versions_of(prefetched(one.workload.prefetch))
+        with self._models.using(*wanted):
+            for version_id, files in wanted.items():
+                await self._models.fetch(
+                    version_id,
+                    files,
+                    renewed=partial(_newest, one, version_id),
+                    spared=SPARED_SHARE,
+                )
 
     @staticmethod
     async def _end(one: _Brought) -> None:
@@ -114,3 +117,7 @@ class PrefetchDriver:
     ) -> None:
         one.phase, one.reason, one.message = phase, reason, message
         self._changed()
+
+
+def _newest(one: _Brought, version_id: str) -> Iterable[models_pb2.FileUrl]:
+    return versions_of(prefetched(one.workload.prefetch)).get(version_id, ())

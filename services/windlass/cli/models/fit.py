@@ -29,9 +29,11 @@ def _gib(name: str) -> Callable[[Item], str]:
     return lambda item: f"{item[name] / _GIB:.1f}" if name in item else "-"
 
 
+_DRAFT = "DRAFT GIB"
 _COLUMNS = {
     "GPUS": lambda item: f"{item['nodes']}x" * (item["nodes"] > 1) + str(item["gpus"]),
     "WEIGHTS GIB": _gib("weight_bytes"),
+    _DRAFT: _gib("draft_bytes"),
     "ADAPTERS GIB": _gib("adapter_bytes"),
     "CACHE GIB": _gib("cache_bytes"),
     "CONTEXT": field("context_length"),
@@ -64,16 +66,20 @@ def fit(
     """Estimates on how many GPUs vLLM serves a model, with which context, before it starts."""
     from windlass.serving_fit import fits
 
+    given = _arguments(arguments or [], nodes)
+    draft = _footprint(call, given.draft_model) if given.draft_model else None
     found = fits(
         _footprint(call, model),
         devices=gpus,
         memory_bytes=size(gpu_memory),
-        arguments=_arguments(arguments or []),
+        arguments=given,
         adapters=adapters,
         nodes=nodes,
+        draft=draft,
     )
     rows = [_row(2**exponent, one) | {"nodes": nodes} for exponent, one in enumerate(found)]
-    call.out.items(rows, _COLUMNS)
+    shown = {name: column for name, column in _COLUMNS.items() if name != _DRAFT or draft}
+    call.out.items(rows, shown)
     if not any(row["fits"] for row in rows):
         raise Problem("The model fits on none of them.")
     call.out.note(
@@ -121,15 +127,19 @@ def _of_folder(folder: Path) -> "Footprint":
         raise Problem(f"{folder} cannot be estimated: {error}", USAGE) from error
 
 
-def _arguments(texts: list[str]) -> "EngineArguments":
+def _arguments(texts: list[str], nodes: int) -> "EngineArguments":
     from pydantic import ValidationError
 
-    from windlass.engine_arguments import EngineArguments
+    from windlass.engine_arguments import EngineArguments, require_guesses
 
     try:
-        return EngineArguments(**changed({}, texts))
+        given = EngineArguments(**changed({}, texts))
+        require_guesses(given, nodes)
+        return given
     except ValidationError as error:
         first = error.errors()[0]
         raise typer.BadParameter(
             f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", param_hint="--set"
         ) from error
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--set") from error

@@ -10,18 +10,24 @@ DIVIDE = frozenset({"sglang", "vllm"})
 
 
 def fitting_gpus(
-    model: Name, cluster: clusters_pb2.Cluster, arguments: EngineArguments, adapters: int
+    model: Name,
+    cluster: clusters_pb2.Cluster,
+    arguments: EngineArguments,
+    adapters: int,
+    draft: Name | None = None,
 ) -> int:
     """Returns the fewest GPUs on which a model fits, by the estimate; 0 for one, or where unknown.
 
-    All that may be divided over where it fits on none: the engine says then what it lacks.
+    All that may be divided over where it fits on none: the engine says then what it lacks. A draft
+    whose size is not known counts for nothing.
     """
     memory = _memory(cluster)
     if model.footprint is None or not memory:
         return 0
     number, most = 1, 1
+    beside = draft.footprint if draft else None
     while number <= len(memory):
-        if model.footprint.heads % number == 0:
+        if not any(one.heads % number for one in (model.footprint, beside) if one):
             most = number
             try:
                 fit(
@@ -30,6 +36,7 @@ def fitting_gpus(
                     memory_bytes=memory[number - 1],
                     arguments=arguments,
                     adapters=adapters,
+                    draft=beside,
                 )
                 break
             except DoesNotFit:
@@ -38,17 +45,24 @@ def fitting_gpus(
     return most if most > 1 else 0
 
 
-def cannot_hold(model: Name, cluster: clusters_pb2.Cluster, gpus: int) -> str:
+def cannot_hold(
+    model: Name, cluster: clusters_pb2.Cluster, gpus: int, draft: Name | None = None
+) -> str:
     """Returns why the weights alone are more than so many GPUs hold, 0 for all; empty otherwise.
 
     What is not certain is left to the engine, which measures.
     """
     memory = _memory(cluster)[: gpus or None]
-    if model.footprint is None or not memory or model.footprint.weight_bytes <= sum(memory):
+    if model.footprint is None or not memory:
         return ""
+    beside = draft.footprint.weight_bytes if draft and draft.footprint else 0
+    weights = model.footprint.weight_bytes + beside
+    if weights <= sum(memory):
+        return ""
+    of_draft = f" Of the weights, {beside / GIB:.1f} GiB are its draft's." if beside else ""
     return (
-        f"The weights take {model.footprint.weight_bytes / GIB:.1f} GiB; an engine would have "
-        f"{sum(memory) / GIB:.1f} GiB of GPU memory in the largest live cluster."
+        f"The weights take {weights / GIB:.1f} GiB; an engine would have "
+        f"{sum(memory) / GIB:.1f} GiB of GPU memory in the largest live cluster.{of_draft}"
     )
 
 

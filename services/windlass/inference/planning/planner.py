@@ -158,6 +158,8 @@ class Planner:
     def _why_nowhere(self, version: str) -> str:
         if self._round.names[version].stack:
             return self._why_no_stack(version)
+        if self._round.lacks(self._round.draft_id(version)):
+            return "The draft model of its serving was deleted; set another, or none."
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."

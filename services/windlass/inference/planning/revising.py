@@ -16,7 +16,7 @@ MESSAGE_LENGTH = 500
 def is_over(state: Round, engine: Engine) -> bool:
     """Returns True if an engine has to end, whatever becomes of others."""
     version = engine.version_id
-    if version not in state.names:
+    if version not in state.names or state.lacks(engine.draft_version_id):
         return True
     if not state.wants.get(version):
         return not _answers_yet(state, engine)

@@ -220,7 +220,9 @@ class Round:
             gpus = self._fitting(engine, kind, arguments)
         # An engine of before there were several has none.
         nodes = nodes if nodes > 1 else 0
-        return replace(engine, engine=kind, arguments=arguments, gpus=gpus, nodes=nodes)
+        draft = self.draft_id(engine.version_id)
+        changed = replace(engine, engine=kind, arguments=arguments, gpus=gpus, nodes=nodes)
+        return replace(changed, draft_version_id=draft)
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -252,8 +254,19 @@ class Round:
         """The serving that says how the engines of a version run."""
         return self._servings.get(self.names[version].settings_version_id)
 
+    def draft_id(self, version: str) -> str:
+        """The version that guesses for the engines of a version; empty for none."""
+        serving = self._serving(version)
+        return serving.draft_version_id if serving else ""
+
+    def lacks(self, draft_id: str) -> bool:
+        """Returns True for a draft that was deleted."""
+        return bool(draft_id) and draft_id not in self.names
+
     def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that could run an engine of a version, full ones among them."""
+        if self.lacks(self.draft_id(version)):
+            return []
         project = self.view.names[version].project_id
         return [
             cluster
@@ -287,7 +300,8 @@ class Round:
         """Returns why a cluster's devices can never hold a version; empty if they may."""
         if self.kind(version) not in DIVIDE:
             return ""
-        return cannot_hold(self.names[version], cluster, self.gpus(version))
+        draft = self.names.get(self.draft_id(version))
+        return cannot_hold(self.names[version], cluster, self.gpus(version), draft)
 
     def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
         cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
@@ -296,7 +310,8 @@ class Round:
         if cluster is None or not cluster.capacity.devices:
             # What was chosen stays, also while the cluster is away.
             return engine.gpus
-        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters)
+        draft = self.names.get(self.draft_id(engine.version_id))
+        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters, draft)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""

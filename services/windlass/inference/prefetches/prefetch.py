@@ -28,6 +28,8 @@ class Prefetch:
     version_id: str
     cluster_id: str
     bytes: int
+    # Of the model that guesses for its engines, whose files come too; empty for none.
+    draft_version_id: str = ""
     state: str = OPEN
     error: str = ""
     # Of the workload: what the cluster should know, and what it knows.

@@ -17,6 +17,7 @@ from windlass.inference.observed_state import ObservedState
 from windlass.inference.prefetches.prefetch import Prefetch, shown
 from windlass.inference.prefetches.store import PrefetchStore
 from windlass.inference.servings.checks import require_own_engines
+from windlass.inference.servings.store import ServingStore
 
 
 class PrefetchRequests:
@@ -25,11 +26,13 @@ class PrefetchRequests:
     def __init__(
         self,
         prefetches: PrefetchStore,
+        servings: ServingStore,
         observed: ObservedState,
         models: ModelsInternalServiceAsyncStub,
         wake: Wake,
     ):
         self._prefetches = prefetches
+        self._servings = servings
         self._observed = observed
         self._models = models
         self._wake = wake
@@ -49,6 +52,8 @@ class PrefetchRequests:
         await self._observed.refresh_clusters()
         view = await self._observed.known_view(NOTHING)
         owner = resolved.model.project_id
+        draft = await self._draft(resolved.model)
+        size = sum(file.bytes for file in resolved.manifest.files)
         wished = [
             Prefetch(
                 id=new_name("pre-"),
@@ -58,7 +63,8 @@ class PrefetchRequests:
                 model=resolved.model.id,
                 version_id=resolved.model.version_id,
                 cluster_id=cluster_id,
-                bytes=sum(file.bytes for file in resolved.manifest.files),
+                bytes=size + draft.bytes,
+                draft_version_id=draft.version_id,
             )
             for cluster_id in _chosen(view, asked, owner)
         ]
@@ -66,6 +72,15 @@ class PrefetchRequests:
         audited.also([request.model, *(one.cluster_id for one in made)])
         self._wake.touch("inference")
         return pb.PutPrefetchResponse(prefetches=[_message(one, view) for one in made])
+
+    async def _draft(self, model: models_pb2.Model) -> models_pb2.Model:
+        """The model that guesses for a model's engines; an empty one for none."""
+        version_id = await self._servings.draft_of(model.project_id, model.id)
+        if not version_id:
+            return models_pb2.Model()
+        request = models_pb2.LookupVersionsRequest(version_ids=[version_id])
+        found = (await self._models.LookupVersions(request)).models
+        return found[0].model if found else models_pb2.Model()
 
     async def list(self, request: pb.ListPrefetchesRequest) -> pb.ListPrefetchesResponse:
         """The project's, newest first."""

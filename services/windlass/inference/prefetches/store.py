@@ -31,6 +31,7 @@ prefetches = sa.Table(
     sa.Column("version_id", sa.Text, nullable=False),
     sa.Column("cluster_id", sa.Text, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
@@ -103,11 +104,13 @@ class PrefetchStore:
         again = {
             "state": OPEN,
             "error": "",
+            "bytes": wished.bytes,
+            "draft_version_id": wished.draft_version_id,
             "generation": prefetches.c.generation + 1,
             "created_at": CLOCK,
             "urls_at": CLOCK,
             "finished_at": 0.0,
-            "counted_bytes": counted + prefetches.c.bytes,
+            "counted_bytes": counted + wished.bytes,
             "counted_at": sa.case((of_today, prefetches.c.counted_at), else_=CLOCK),
         }
         key = ("project_id", "version_id", "cluster_id")

@@ -37,6 +37,8 @@ async def make_workload(
             model=prefetch.model,
             model_version_id=prefetch.version_id,
             files=workloads.files(found),
+            draft_version_id=prefetch.draft_version_id,
+            draft_files=await workloads.draft_files(prefetch.draft_version_id),
         )
     )
     return made

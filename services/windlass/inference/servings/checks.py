@@ -27,6 +27,7 @@ from windlass.engine_arguments import (
     divided,
     from_message,
     not_taken,
+    require_guesses,
 )
 from windlass.inference.domain import Serving
 from windlass.serving_schedules import (
@@ -142,6 +143,15 @@ def require_group(request: pb.PutServingRequest, engine: str, arguments: EngineA
         divided(arguments, request.gpus, max(1, request.nodes))
     except ValueError as error:
         raise InvalidArgument(str(error), param="arguments") from error
+
+
+def require_guesser(request: pb.PutServingRequest, arguments: EngineArguments) -> None:
+    """Raises InvalidArgument for arguments by which no draft can guess."""
+    try:
+        require_guesses(arguments, max(1, request.nodes))
+    except ValueError as error:
+        name, _, _ = str(error).partition(" ")
+        raise InvalidArgument(str(error), param=f"arguments.{name}") from error
 
 
 def require_plain(

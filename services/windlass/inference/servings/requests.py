@@ -12,9 +12,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.quotas import Quota, exceeded
 from windlass.core.rpc.auth import Principal, current
-from windlass.engine_arguments import (
-    to_message,
-)
+from windlass.engine_arguments import EngineArguments, to_message
 from windlass.inference.domain import (
     InferencePolicy,
     Name,
@@ -32,11 +30,13 @@ from windlass.inference.servings.checks import (
     require_base,
     require_bounds,
     require_group,
+    require_guesser,
     require_own,
     require_own_engines,
     require_plain,
     schedule_of,
 )
+from windlass.inference.servings.drafts import Drafts
 from windlass.inference.servings.store import ServingStore
 from windlass.inference.store import InferenceStore
 from windlass.serving_schedules import (
@@ -53,6 +53,7 @@ class ServingRequests:
         servings: ServingStore,
         observed: ObservedState,
         models: ModelsInternalServiceAsyncStub,
+        drafts: Drafts,
         wake: Wake,
         policy: InferencePolicy,
     ):
@@ -60,6 +61,7 @@ class ServingRequests:
         self._servings = servings
         self._observed = observed
         self._models = models
+        self._drafts = drafts
         self._wake = wake
         self._policy = policy
 
@@ -67,35 +69,18 @@ class ServingRequests:
         """Sets how a model is served; raises InvalidArgument, and `quota_exceeded` for too much."""
         principal = current()
         require_bounds(request)
-        arguments = arguments_of(request, request.engine or self._policy.engine)
-        require_group(request, request.engine or self._policy.engine, arguments)
+        engine = request.engine or self._policy.engine
+        arguments = arguments_of(request, engine)
+        require_group(request, engine, arguments)
+        require_guesser(request, arguments)
         resolved = await self._resolve(principal, request.model)
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
         require_own_engines(model)
+        draft = "" if base.id else await self._drafts.version_of(resolved, arguments, engine)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
-        serving = Serving(
-            project_id=model.project_id,
-            model=model.id,
-            organization_id=model.organization_id,
-            version_id=model.version_id,
-            engine_version_id=base.version_id or model.version_id,
-            min_replicas=request.min_replicas,
-            updated_at=0.0,
-            engine=request.engine,
-            arguments=arguments,
-            gpus=request.gpus,
-            nodes=request.nodes,
-            max_replicas=request.max_replicas,
-            target_requests=request.target_requests,
-            target_cache=request.target_cache,
-            target_gpu=request.target_gpu,
-            target_wait_seconds=request.target_wait_seconds,
-            schedule=schedule_of(request),
-            idle_seconds=request.idle_seconds,
-            clusters=tuple(request.clusters.items()),
-        )
+        serving = _described(request, resolved, arguments, draft)
         names = await self._names_with(serving, rows)
         name = names.get(serving.version_id)
         is_copy = name is not None and bool(name.copied_from)
@@ -182,6 +167,37 @@ class ServingRequests:
                 "(inference.max_adapters).",
                 param="model",
             )
+
+
+def _described(
+    request: pb.PutServingRequest,
+    resolved: models_pb2.ResolvedModel,
+    arguments: EngineArguments,
+    draft_version_id: str,
+) -> Serving:
+    model = resolved.model
+    return Serving(
+        project_id=model.project_id,
+        model=model.id,
+        organization_id=model.organization_id,
+        version_id=model.version_id,
+        engine_version_id=resolved.base.model.version_id or model.version_id,
+        min_replicas=request.min_replicas,
+        updated_at=0.0,
+        engine=request.engine,
+        arguments=arguments,
+        gpus=request.gpus,
+        nodes=request.nodes,
+        draft_version_id=draft_version_id,
+        max_replicas=request.max_replicas,
+        target_requests=request.target_requests,
+        target_cache=request.target_cache,
+        target_gpu=request.target_gpu,
+        target_wait_seconds=request.target_wait_seconds,
+        schedule=schedule_of(request),
+        idle_seconds=request.idle_seconds,
+        clusters=tuple(request.clusters.items()),
+    )
 
 
 def _serving_of(model: models_pb2.Model, rows: Rows) -> Serving | None:

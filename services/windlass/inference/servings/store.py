@@ -16,6 +16,9 @@ from windlass.inference.store import servings, to_serving, wants
 # What may be kept running is counted by one transaction at a time.
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("inference_servings")))
 
+# Names of them, which one message holds.
+MAX_DRAFTED = 500
+
 # Raises for a serving that would be too much beside others, within the quotas of engines by id.
 Check = Callable[[Serving, Sequence[Serving], Mapping[str, int]], None]
 
@@ -76,6 +79,24 @@ class ServingStore:
         query = sa.select(servings.c.model).where(servings.c.version_id == version_id)
         async with self._database.autocommit() as connection:
             return [row.model for row in await connection.execute(query)]
+
+    async def draft_of(self, project_id: str, model: str) -> str:
+        """The version that guesses for a model, as its serving says; empty for none."""
+        query = sa.select(servings.c.draft_version_id).where(
+            servings.c.project_id == project_id, servings.c.model == model
+        )
+        async with self._database.autocommit() as connection:
+            return (await connection.execute(query)).scalar() or ""
+
+    async def drafted_by(self, version_id: str) -> list[tuple[str, str]]:
+        """Projects and names of models for which this version guesses, `MAX_DRAFTED` at most."""
+        query = (
+            sa.select(servings.c.project_id, servings.c.model)
+            .where(servings.c.draft_version_id == version_id)
+            .limit(MAX_DRAFTED)
+        )
+        async with self._database.autocommit() as connection:
+            return [(row.project_id, row.model) for row in await connection.execute(query)]
 
 
 def _of(serving: Serving) -> sa.ColumnElement[bool]:

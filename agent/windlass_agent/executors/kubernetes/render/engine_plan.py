@@ -11,6 +11,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
 from windlass.modelfiles.embedding import MODULES
+from windlass_agent.download import bytes_of
 from windlass_agent.engines.pods import engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
@@ -24,6 +25,9 @@ MIB = 1024**2
 # Within the pod's own network: no other pod reaches it.
 ENDPOINT = "http://127.0.0.1:8000"
 SCRATCH = Path("/tmp")  # noqa: S108 - a volume of the container's own
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+# What an engine shares with the server that it completes.
+SHARED = Path("/engine")
 # Folders, and the rest of each file's last block, which count as well.
 _BLOCKS_BYTES = 64 * MIB
 
@@ -59,11 +63,12 @@ class EnginePlan:
         try:
             # It becomes a part of a path.
             names.label_value("Version", spec.model_version_id)
+            names.label_value("Version", spec.draft_version_id)
             return cls(
                 workload=workload,
                 settings=settings,
                 image=image,
-                kind=engine_in_pod(spec.engine, Path(image.python), image.flags),
+                kind=engine_in_pod(spec.engine, Path(image.python), image.flags, image.program),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=engine_labels(workload),
@@ -94,8 +99,8 @@ class EnginePlan:
 
     @property
     def weights_bytes(self) -> int:
-        """Size of the files that its model consists of."""
-        return sum(file.bytes for file in self.workload.engine.model_files)
+        """Size of the files that its model and its draft consist of."""
+        return bytes_of(self.workload.engine)
 
     @property
     def volume_bytes(self) -> int:
@@ -106,8 +111,16 @@ class EnginePlan:
         return own + adapters + _BLOCKS_BYTES
 
     @property
+    def shared_bytes(self) -> int:
+        """Size of the volume that an engine shares with the server that it completes.
+
+        Weights in the server's own form, twice while they are written, and its adapters.
+        """
+        return 2 * self.weights_bytes + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
+
+    @property
     def memory_bytes(self) -> int:
-        """Memory of the engine's container in each pod, shared memory included."""
+        """Memory of the container with the weights in each pod, shared memory included."""
         engines, spec = self.settings.engines, self.workload.engine
         if engines.memory_bytes:
             return engines.memory_bytes
@@ -120,8 +133,10 @@ class EnginePlan:
     def engine_spec(self, *, is_member: bool = False) -> EngineSpec:
         """The words of the engine's command, in its first pod or in another."""
         spec = self.workload.engine
+        draft = spec.draft_version_id
         return EngineSpec(
             model_dir=model_folder(self.store, spec.model_version_id),
+            draft_dir=model_folder(self.store, draft) if draft else None,
             served_name=spec.model,
             endpoint=ENDPOINT,
             max_adapters=max(1, spec.max_adapters),
@@ -131,7 +146,7 @@ class EnginePlan:
             nodes=self.nodes,
             is_member=is_member,
             tells_pooling=any(file.path == MODULES for file in spec.model_files),
-            scratch=SCRATCH,
+            scratch=SHARED if self.image.completer else SCRATCH,
         )
 
     @property
@@ -160,6 +175,7 @@ def digest(workload: pb.Workload) -> str:
         arguments=spec.arguments,
         gpus=spec.gpus,
         nodes=spec.nodes,
+        draft_version_id=spec.draft_version_id,
     )
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 

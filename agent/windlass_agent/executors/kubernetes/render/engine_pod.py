@@ -10,8 +10,15 @@ from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import (
     ENDPOINT,
     MIB,
+    OFFLINE,
     SCRATCH,
     EnginePlan,
+)
+from windlass_agent.executors.kubernetes.render.engine_server import (
+    completer,
+    server,
+    shared_mounts,
+    shared_volumes,
 )
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.render.weights import (
@@ -31,7 +38,6 @@ _END_SECONDS = 30
 _HUNG_END_SECONDS = 10
 # A day, for weights that come slowly.
 _FETCH_SECONDS = 86_400
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # LeaderWorkerSet's variable, in each container of a group.
 _LEADER = "$(LWS_LEADER_ADDRESS)"
 
@@ -42,10 +48,11 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
     authority = parts.require_authority(settings)
     engines = settings.engines
     shm = min(engines.shm_bytes, plan.memory_bytes // 2)
+    engine = _engine(plan, is_member=is_member)
     spec = parts.pod_spec(settings, plan.accelerator, plan.name) | {
         "terminationGracePeriodSeconds": engines.drain + _END_SECONDS,
-        "initContainers": [_keeper(plan, is_member=is_member)],
-        "containers": [_engine(plan, is_member=is_member)],
+        "initContainers": [_keeper(plan, is_member=is_member), *server(plan, engine)],
+        "containers": [completer(plan, engine)],
         "volumes": [
             {"name": "weights", "emptyDir": {"sizeLimit": str(plan.volume_bytes)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": str(_SCRATCH_BYTES)}},
@@ -53,6 +60,7 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
             parts.identity_volume(),
             *store_volumes(plan.store),
+            *shared_volumes(plan),
         ],
     }
     selector = plan.workload.placement.node_selector
@@ -71,10 +79,11 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
 
 def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
     spec, engines = plan.engine_spec(is_member=is_member), plan.settings.engines
-    environment = parts.variables(plan.accelerator) | _OFFLINE | plan.kind.environment(spec)
+    environment = parts.variables(plan.accelerator) | OFFLINE | plan.kind.environment(spec)
     both = {"memory": str(plan.memory_bytes)}
     if plan.covered is None or "ephemeral-storage" in plan.covered:
-        both["ephemeral-storage"] = str(plan.volume_bytes + _SCRATCH_BYTES)
+        shared = plan.shared_bytes if plan.image.completer else 0
+        both["ephemeral-storage"] = str(plan.volume_bytes + _SCRATCH_BYTES + shared)
     claims, counted = parts.devices(plan.accelerator, plan.gpus)
     both |= counted
     requests = {"cpu": text_of("cpu", round(1000 * engines.cpus))}
@@ -94,6 +103,7 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
                 {"name": "tmp", "mountPath": str(SCRATCH)},
                 {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
                 *store_mounts(plan.store, writes=False),
+                *shared_mounts(plan),
             ],
         }
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes import labels
+from windlass_agent.download import prefetched
 from windlass_agent.executors.kubernetes.engine_settings import WeightStore
 from windlass_agent.executors.kubernetes.render.parts import Object
 
@@ -20,10 +21,7 @@ def order_of(workload: pb.Workload) -> pb.EngineWorkload:
     """The order of a workload's keeper; of a prefetch, the files alone."""
     if not workload.HasField("prefetch"):
         return workload.engine
-    spec = workload.prefetch
-    return pb.EngineWorkload(
-        model=spec.model, model_version_id=spec.model_version_id, model_files=spec.files
-    )
+    return prefetched(workload.prefetch)
 
 
 def model_folder(store: WeightStore, version_id: str) -> Path:

@@ -106,11 +106,13 @@ class EngineProcess:
         write_private(files.record, msgspec.json.encode(record))
         files.prepare()
         files.log.unlink(missing_ok=True)
-        confinement.show(spec.model_dir)
+        folders = [one for one in (spec.model_dir, spec.draft_dir) if one]
+        for folder in folders:
+            confinement.show(folder)
         confinement.show(files.adapters)
         confinement.give(files.name, files.socket.parent)
         walls = Walls(
-            readable=(*python_paths(), *engine.programs(), spec.model_dir, files.adapters),
+            readable=(*python_paths(), *engine.programs(), *folders, files.adapters),
             writable=(files.socket.parent,),
             devices=allotment.nodes(),
         )

@@ -2,16 +2,17 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.engine_arguments import from_message, require_gpus
-from windlass_agent.download import DownloadError, ModelCache
+from windlass_agent.download import DownloadError, ModelCache, bytes_of, versions_of
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
@@ -169,7 +170,7 @@ class EngineRun:
     async def _live(self) -> None:
         identifier = self.workload.id
         try:
-            with self._house.models.using(self.workload.engine.model_version_id):
+            with self._house.models.using(*versions_of(self.workload.engine)):
                 if self._process is None:
                     self._allotment = await self._get_place()
                 while True:
@@ -194,7 +195,7 @@ class EngineRun:
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
         allotment = await places.acquire(self.workload.id, asked)
-        weights = sum(file.bytes for file in self.workload.engine.model_files)
+        weights = bytes_of(self.workload.engine)
         needed = self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights
         needed += self.workload.engine.arguments.kv_offload_bytes
         allotment = replace(allotment, memory_bound=engine_bound(needed, places.size))
@@ -261,16 +262,11 @@ class EngineRun:
         """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
             return self._process, await self._wait(self._process, control.ready)
-        spec = self.workload.engine
         self._become(pb.PHASE_STARTING, "Downloading", "")
-        model = await self._house.models.fetch(
-            spec.model_version_id,
-            spec.model_files,
-            renewed=lambda: self.workload.engine.model_files,
-        )
+        folders = [await self._fetch(one) for one in versions_of(self.workload.engine)]
         async with self._house.starts.turn(self._wait_turn):
             self._become(pb.PHASE_STARTING, "Loading", "")
-            self._process = self._begin(engine, model)
+            self._process = self._begin(engine, *folders)
             return self._process, await self._wait(
                 self._process, partial(warmed, control, self.workload.engine, self._note_failing)
             )
@@ -280,15 +276,22 @@ class EngineRun:
             pb.PHASE_STARTING, "NotAnswering", one_line(message, characters=MESSAGE_LENGTH)
         )
 
+    async def _fetch(self, version_id: str) -> Path:
+        def files() -> Iterable[models_pb2.FileUrl]:
+            return versions_of(self.workload.engine)[version_id]
+
+        return await self._house.models.fetch(version_id, files(), renewed=files)
+
     def _wait_turn(self) -> None:
         waiting = "Waiting until other engines of the machine have started"
         self._become(pb.PHASE_STARTING, "WaitingToStart", waiting)
 
-    def _begin(self, engine: EngineKind, model: Path) -> EngineProcess:
+    def _begin(self, engine: EngineKind, model: Path, draft: Path | None = None) -> EngineProcess:
         return EngineProcess.start(
             engine,
             EngineSpec(
                 model_dir=model,
+                draft_dir=draft,
                 served_name=self.workload.engine.model,
                 endpoint=f"unix://{self._files.socket}",
                 max_adapters=max(1, self.workload.engine.max_adapters),
@@ -345,6 +348,7 @@ def _lasting(spec: pb.EngineWorkload) -> pb.EngineWorkload:
     kept.CopyFrom(spec)
     kept.ClearField("adapters")
     kept.ClearField("model_files")
+    kept.ClearField("draft_files")
     return kept
 
 

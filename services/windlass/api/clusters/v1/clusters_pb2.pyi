@@ -955,6 +955,8 @@ class EngineWorkload(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     STACK_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
+    DRAFT_VERSION_ID_FIELD_NUMBER: builtins.int
+    DRAFT_FILES_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -965,6 +967,8 @@ class EngineWorkload(google.protobuf.message.Message):
     """GPUs that it has alone; 0: what its machine gives to every engine."""
     nodes: builtins.int
     """Nodes that it runs on together, with so many GPUs on each; 0: one."""
+    draft_version_id: builtins.str
+    """The smaller model that guesses its tokens; empty for none."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -977,6 +981,8 @@ class EngineWorkload(google.protobuf.message.Message):
     def stack(self) -> Global___ServingStack:
         """Set: the model is served by somebody else, and nothing is started."""
 
+    @property
+    def draft_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     def __init__(
         self,
         *,
@@ -990,9 +996,11 @@ class EngineWorkload(google.protobuf.message.Message):
         gpus: builtins.int = ...,
         stack: Global___ServingStack | None = ...,
         nodes: builtins.int = ...,
+        draft_version_id: builtins.str = ...,
+        draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1005,18 +1013,26 @@ class PrefetchWorkload(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     MODEL_VERSION_ID_FIELD_NUMBER: builtins.int
     FILES_FIELD_NUMBER: builtins.int
+    DRAFT_VERSION_ID_FIELD_NUMBER: builtins.int
+    DRAFT_FILES_FIELD_NUMBER: builtins.int
     model: builtins.str
     model_version_id: builtins.str
+    draft_version_id: builtins.str
+    """Those of the model that guesses for it, as for an engine."""
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
+    @property
+    def draft_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     def __init__(
         self,
         *,
         model: builtins.str = ...,
         model_version_id: builtins.str = ...,
         files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        draft_version_id: builtins.str = ...,
+        draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["files", b"files", "model", b"model", "model_version_id", b"model_version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "files", b"files", "model", b"model", "model_version_id", b"model_version_id"]) -> None: ...
 
 Global___PrefetchWorkload: typing_extensions.TypeAlias = PrefetchWorkload
 
@@ -1086,6 +1102,8 @@ class EngineArguments(google.protobuf.message.Message):
     LOOKUP_TOKENS_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     PIPELINE_PARALLEL_FIELD_NUMBER: builtins.int
+    DRAFT_MODEL_FIELD_NUMBER: builtins.int
+    DRAFT_TOKENS_FIELD_NUMBER: builtins.int
     context_length: builtins.int
     """Tokens of a prompt and its answer together."""
     max_concurrency: builtins.int
@@ -1113,6 +1131,9 @@ class EngineArguments(google.protobuf.message.Message):
     """`generate`, `embed` or `score`."""
     pipeline_parallel: builtins.int
     """Groups of GPUs that hold the layers of the weights one after the other."""
+    draft_model: builtins.str
+    """Name of a smaller model that guesses tokens, and how many at once."""
+    draft_tokens: builtins.int
     def __init__(
         self,
         *,
@@ -1134,13 +1155,19 @@ class EngineArguments(google.protobuf.message.Message):
         lookup_tokens: builtins.int | None = ...,
         task: builtins.str | None = ...,
         pipeline_parallel: builtins.int | None = ...,
+        draft_model: builtins.str | None = ...,
+        draft_tokens: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_draft_model", b"_draft_model", "_draft_tokens", b"_draft_tokens", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "draft_model", b"draft_model", "draft_tokens", b"draft_tokens", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_chunked_prefill", b"_chunked_prefill", "_context_length", b"_context_length", "_draft_model", b"_draft_model", "_draft_tokens", b"_draft_tokens", "_dtype", b"_dtype", "_eager", b"_eager", "_kv_cache_bytes", b"_kv_cache_bytes", "_kv_cache_dtype", b"_kv_cache_dtype", "_kv_offload_bytes", b"_kv_offload_bytes", "_lookup_tokens", b"_lookup_tokens", "_max_adapter_rank", b"_max_adapter_rank", "_max_batched_tokens", b"_max_batched_tokens", "_max_concurrency", b"_max_concurrency", "_memory_fraction", b"_memory_fraction", "_pipeline_parallel", b"_pipeline_parallel", "_prefix_caching", b"_prefix_caching", "_reasoning_parser", b"_reasoning_parser", "_task", b"_task", "_tensor_parallel", b"_tensor_parallel", "_tool_parser", b"_tool_parser", "chunked_prefill", b"chunked_prefill", "context_length", b"context_length", "draft_model", b"draft_model", "draft_tokens", b"draft_tokens", "dtype", b"dtype", "eager", b"eager", "kv_cache_bytes", b"kv_cache_bytes", "kv_cache_dtype", b"kv_cache_dtype", "kv_offload_bytes", b"kv_offload_bytes", "lookup_tokens", b"lookup_tokens", "max_adapter_rank", b"max_adapter_rank", "max_batched_tokens", b"max_batched_tokens", "max_concurrency", b"max_concurrency", "memory_fraction", b"memory_fraction", "pipeline_parallel", b"pipeline_parallel", "prefix_caching", b"prefix_caching", "reasoning_parser", b"reasoning_parser", "task", b"task", "tensor_parallel", b"tensor_parallel", "tool_parser", b"tool_parser"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_chunked_prefill", b"_chunked_prefill"]) -> typing.Literal["chunked_prefill"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_context_length", b"_context_length"]) -> typing.Literal["context_length"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_draft_model", b"_draft_model"]) -> typing.Literal["draft_model"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_draft_tokens", b"_draft_tokens"]) -> typing.Literal["draft_tokens"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_dtype", b"_dtype"]) -> typing.Literal["dtype"] | None: ...
     @typing.overload

@@ -1007,18 +1007,28 @@ class FindUsesResponse(google.protobuf.message.Message):
 
     ENGINE_IDS_FIELD_NUMBER: builtins.int
     SERVING_MODELS_FIELD_NUMBER: builtins.int
+    DRAFTED_MODELS_FIELD_NUMBER: builtins.int
+    DRAFTED_PROJECTS_FIELD_NUMBER: builtins.int
     @property
     def engine_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def serving_models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of the version whose serving is set."""
 
+    @property
+    def drafted_models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Models whose serving has the version guess tokens, and beside each its project."""
+
+    @property
+    def drafted_projects(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
         engine_ids: collections.abc.Iterable[builtins.str] | None = ...,
         serving_models: collections.abc.Iterable[builtins.str] | None = ...,
+        drafted_models: collections.abc.Iterable[builtins.str] | None = ...,
+        drafted_projects: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["engine_ids", b"engine_ids", "serving_models", b"serving_models"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["drafted_models", b"drafted_models", "drafted_projects", b"drafted_projects", "engine_ids", b"engine_ids", "serving_models", b"serving_models"]) -> None: ...
 
 Global___FindUsesResponse: typing_extensions.TypeAlias = FindUsesResponse
