@@ -1,8 +1,10 @@
 """Operator settings of engines in pods: images, sizes, quota, how long they drain."""
 
-from typing import Annotated, Any, Literal
+import ssl
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from windlass.engine_flags import EngineFlags
 from windlass.kubernetes import names
@@ -15,10 +17,21 @@ EngineName = Literal["builtin", "vllm"]
 ENGINE, KEEPER = "engine", "keeper"
 ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
+Namespace = Annotated[str, AfterValidator(lambda value: names.dns_label("Namespace", value))]
+PodLabels = Annotated[dict[str, str], AfterValidator(names.label_selector)]
 
 
 def _check(overlay: dict[str, Any]) -> dict[str, Any]:
     return check_overlay(overlay, {ENGINE, KEEPER})
+
+
+def _trusted(pem: str) -> str:
+    try:
+        if pem:
+            ssl.create_default_context(cadata=pem)
+    except ssl.SSLError as error:
+        raise ValueError(f"it is no PEM of certificates: {error}") from error
+    return pem
 
 
 class _Part(BaseModel):
@@ -66,6 +79,24 @@ class WeightStore(_Part):
     )
 
 
+class PickerSettings(_Part):
+    """The endpoint picker of an InferencePool, which the agent asks for one of its replicas."""
+
+    namespace: Namespace = Field(description="Namespace of the pool, and so of its engines.")
+    model: str = Field(min_length=1, max_length=256, description="Model that its engines serve.")
+    address: str = Field(
+        pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,45}\]):[0-9]{1,5}$",
+        description="Host and port of the picker's `ext_proc`.",
+    )
+    ca: Annotated[str, AfterValidator(_trusted)] = Field(
+        "", description="PEM of what certifies the picker; empty: prompts go to it in plain text."
+    )
+    timeout_ms: int = Field(100, ge=5, le=5000, description="Time that it has to name a replica.")
+    pods: PodLabels = Field(
+        {}, description="Labels of its pods, which may then read engines' load; empty: none may."
+    )
+
+
 class EngineSettings(_Part):
     """The engines of a cluster; none without an image."""
 
@@ -98,9 +129,25 @@ class EngineSettings(_Part):
     prometheus: PrometheusSettings | None = Field(
         None, description="Prometheus that knows how busy GPUs are; none: nobody measures it."
     )
+    pickers: tuple[PickerSettings, ...] = Field(
+        (), max_length=256, description="Endpoint pickers of InferencePools; none: gateways choose."
+    )
     overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
         {}, description="Pod template, merged into the pod of every engine."
     )
+
+    @model_validator(mode="after")
+    def _one_picker_each(self) -> Self:
+        counted = Counter((one.namespace, one.model) for one in self.pickers)
+        for (namespace, model), number in counted.items():
+            if number > 1:
+                raise ValueError(f"pickers: {model} in {namespace} has more than one")
+        return self
+
+    def picker_of(self, namespace: str, model: str) -> PickerSettings | None:
+        """The picker of the pool of a model's engines in a namespace; None without one."""
+        found = (one for one in self.pickers if (one.namespace, one.model) == (namespace, model))
+        return next(found, None)
 
     def require_store(self) -> WeightStore:
         """The claim for weights; raises Unrenderable without one."""
