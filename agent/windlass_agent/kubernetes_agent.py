@@ -16,6 +16,7 @@ from windlass_agent.kube import Kube, KubeError, NoAccess
 from windlass_agent.kube.credentials import SecretCredentials
 from windlass_agent.namespaces.manifests import ManifestContext
 from windlass_agent.tunnel.kubernetes import KubernetesApi
+from windlass_agent.tunnel.picking.chooser import ReplicaChooser
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
 
@@ -53,15 +54,20 @@ async def kubernetes_parts(
             raise OSError(
                 f"no access to the Secret in {cluster.agent_namespace}: {error.message}"
             ) from error
+        chooser = ReplicaChooser(cluster.engines.pickers, executor.alike)
         targets = Targets(
             endpoint=executor.endpoint,
             kubernetes=KubernetesApi(kube.access, controller.accounts),
             doors=executor.doors,
+            chooser=chooser,
         )
         controller.attach(Tunnel(control, targets).run)
         if proxy is not None:
             controller.attach(proxy.run)
-        yield executor, controller
+        try:
+            yield executor, controller
+        finally:
+            await chooser.close()
 
 
 @asynccontextmanager

@@ -102,6 +102,19 @@ def load_of(said: pb.EngineLoad) -> EngineLoad:
     )
 
 
+def load_page(load: EngineLoad | None) -> str:
+    """The page for a picker, in vLLM's names whatever the engine; empty where nothing is known."""
+    if load is None:
+        return ""
+    told = {
+        "vllm:num_requests_running": load.running,
+        "vllm:num_requests_waiting": load.waiting,
+        "vllm:kv_cache_usage_perc": load.cache_used or 0.0,
+    }
+    lines = [f"# TYPE {name} gauge\n{name} {value}\n" for name, value in told.items()]
+    return "".join(lines)
+
+
 def _part(value: float) -> float | None:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else None
 

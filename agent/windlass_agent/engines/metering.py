@@ -27,7 +27,11 @@ log = telemetry.logger("engines")
 
 
 async def keep_measuring(
-    engine: str, control: EngineControl, told: Callable[[EngineLoad | None], None]
+    engine: str,
+    control: EngineControl,
+    told: Callable[[EngineLoad | None], None],
+    *,
+    every: float = MEASURE_SECONDS,
 ) -> None:
     """Tells an engine's load every now and then, until cancelled; None once it is not known."""
     clock = asyncio.get_running_loop().time
@@ -44,7 +48,7 @@ async def keep_measuring(
             silent, now = 0, clock()
             told(load.since(before, now - at))
             before, at = load, now
-        await asyncio.sleep(MEASURE_SECONDS)
+        await asyncio.sleep(every)
 
 
 class SteppedMean:

@@ -12,6 +12,7 @@ from aiohttp import web
 from windlass.api.keeper.v1 import keeper_pb2 as pb
 from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.download import SharedStore
+from windlass_agent.engines.metering import MEASURE_SECONDS
 from windlass_agent.engines.pods import NAMES, engine_in_pod
 from windlass_agent.keeper.door import Door
 from windlass_agent.keeper.engine_keeper import EngineKeeper
@@ -20,6 +21,9 @@ from windlass_agent.keeper.identity import DoorIdentity
 from windlass_agent.keeper.leader import Leader
 from windlass_agent.keeper.link import KeeperLink
 from windlass_agent.loop import run as run_loop
+
+# Of the load that a picker reads, which asks more often than an engine should be asked.
+TOLD_SECONDS = 1.0
 
 _log = logger("keeper")
 
@@ -73,7 +77,8 @@ async def _keep(options: argparse.Namespace) -> None:
 
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(link.close)
-        await _listen(stack, health(keeper, door.drained), options.health_port, tls=None)
+        answers = health(keeper, door.drained, tells_load=options.tell_load)
+        await _listen(stack, answers, options.health_port, tls=None)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(link.run(identity.request, keeper, hear)),
@@ -106,6 +111,7 @@ def _keeper(options: argparse.Namespace) -> EngineKeeper:
         weights=options.weights,
         adapter_bytes=options.adapter_bytes,
         store=SharedStore(options.store, most=options.store_bytes) if options.store else None,
+        measure_seconds=TOLD_SECONDS if options.tell_load else MEASURE_SECONDS,
     )
 
 
@@ -149,6 +155,9 @@ def _parser() -> argparse.ArgumentParser:
         "--leader",
         default="",
         help="of an engine on several nodes: the host of its first pod, if this is another",
+    )
+    parser.add_argument(
+        "--tell-load", action="store_true", help="tell the engine's load at the health port"
     )
     parser.add_argument("--port", required=True, type=int, help="of the door")
     parser.add_argument("--health-port", required=True, type=int)

@@ -17,7 +17,7 @@ from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.load import EngineLoad
-from windlass_agent.engines.metering import keep_measuring
+from windlass_agent.engines.metering import MEASURE_SECONDS, keep_measuring
 from windlass_agent.engines.port import (
     EngineCapabilities,
     EngineControl,
@@ -54,6 +54,7 @@ class EngineKeeper:
         weights: Path,
         adapter_bytes: int,
         store: SharedStore | None = None,
+        measure_seconds: float = MEASURE_SECONDS,
     ):
         self._kind = kind
         self._endpoint = endpoint
@@ -64,6 +65,9 @@ class EngineKeeper:
         shelf = Shelf(private_folder(weights / "adapters"), Bare())
         disk = AdapterDisk(self._models, shelf, adapter_bytes)
         self._adapters = AdapterSet(self._models, shelf, self.changed.set, disk=disk)
+        self._measure_seconds = measure_seconds
+        # Of an engine that serves and says it.
+        self.load: EngineLoad | None = None
         # Empty before the first order.
         self._spec = clusters_pb2.EngineWorkload()
         self._ordered = asyncio.Event()
@@ -196,7 +200,9 @@ class EngineKeeper:
         self.changed.set()
         async with asyncio.TaskGroup() as group:
             silence = group.create_task(self._silence(control))
-            measuring = keep_measuring(self._spec.model, control, self._note_load)
+            measuring = keep_measuring(
+                self._spec.model, control, self._note_load, every=self._measure_seconds
+            )
             tasks = [silence, group.create_task(measuring)]
             if served.adapters:
                 tasks.append(group.create_task(self._adapters.keep(control)))
@@ -207,8 +213,10 @@ class EngineKeeper:
             for task in tasks:
                 task.cancel()
         self._adapters.forget()
+        self.load = None
 
     def _note_load(self, load: EngineLoad | None) -> None:
+        self.load = load
         if load is None:
             self._state.ClearField("load")
         else:

@@ -11,7 +11,7 @@ from windlass.kubernetes.labels import (
     LWS_NAME,
     MANAGED_BY,
 )
-from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT
+from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT, HEALTH_PORT
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
@@ -43,7 +43,10 @@ def network_policies(
             f"windlass-{ENGINE_KIND}",
             {KIND: ENGINE_KIND},
             # Requests come through the agent alone.
-            [{"from": [_of_agent(settings)], "ports": [{"port": DOOR_PORT, "protocol": "TCP"}]}],
+            [
+                {"from": [_of_agent(settings)], "ports": [{"port": DOOR_PORT, "protocol": "TCP"}]},
+                *_pickers(namespace, settings),
+            ],
             [_dns(), _agent(settings), *_outside(settings)],
             labels or {},
         ),
@@ -101,6 +104,15 @@ def _pods(kind: str) -> Object:
 
 def _groups() -> Object:
     return {"podSelector": _selector({KIND: ENGINE_KIND}, (LWS_NAME,))}
+
+
+def _pickers(namespace: str, settings: ClusterSettings) -> list[Object]:
+    """The pods that may read the load of engines, if the operator named any."""
+    found = [one for one in settings.engines.pickers if one.namespace == namespace and one.pods]
+    if not found:
+        return []
+    pods = [{"podSelector": {"matchLabels": one.pods}} for one in found]
+    return [{"from": pods, "ports": [{"port": HEALTH_PORT, "protocol": "TCP"}]}]
 
 
 def _dns() -> Object:

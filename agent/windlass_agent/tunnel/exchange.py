@@ -14,7 +14,8 @@ from windlass.tunnel.http1 import (
     parse_request,
     parse_response,
 )
-from windlass.tunnel.http1_bodies import MalformedHttp, MessageBody
+from windlass.tunnel.http1_bodies import MalformedHttp
+from windlass_agent.tunnel.answers import pass_body, read_head
 from windlass_agent.tunnel.pool import TargetConnectionPool
 from windlass_agent.tunnel.sockets import Socket
 
@@ -129,40 +130,10 @@ class TunnelExchange:
         else:
             self._switched.set_result(False)
             self._kept = "close" not in first(response.headers, "connection").lower()
-            await self._body(stream, head, data, response.body)
+            await pass_body(self._socket, stream, head, data, response.body)
         self._answered = True
         self.close()
         await stream.close_write()
-
-    async def _body(
-        self, stream: ByteStream, pending: bytes, data: bytes, body: MessageBody
-    ) -> None:
-        """The answer's body, of which `data` has come, behind what is `pending`."""
-
-        def take(data: bytes) -> bool:
-            return stream.has_room(len(data)) and body.passes(data) and stream.write_now(data)
-
-        self._socket.pass_on(take)
-        try:
-            while not await self._taken(stream, pending, data, body):
-                pending, data = b"", await self._socket.read()
-                if not data:
-                    body.end()
-                    return
-        finally:
-            self._socket.pass_on(None)
-
-    async def _taken(
-        self, stream: ByteStream, pending: bytes, data: bytes, body: MessageBody
-    ) -> bool:
-        """Sends what belongs to the body; returns True if that was its end."""
-        taken = body.take(data)
-        if taken < len(data):
-            # Not ours; and so the connection cannot be used again.
-            self._socket.abort()
-            data = data[:taken]
-        await stream.write(pending + data)
-        return body.done
 
     async def _response(self, data: bytes, request: RequestHead) -> tuple[bytes, bytes]:
         """The next head of an answer and what came behind it."""
@@ -191,13 +162,7 @@ class TunnelExchange:
 
 async def _request(stream: ByteStream) -> tuple[RequestHead, bytes]:
     """The request's head, and what came behind it."""
-    data = b""
-    while (end := data.find(END_OF_HEAD)) < 0:
-        if len(data) > HEAD_BYTES:
-            raise MalformedHttp("The head is too long.", status=431)
-        more = await stream.read()
-        if not more:
-            raise MalformedHttp("The head ended before it was complete.")
-        data += more
-    end += len(END_OF_HEAD)
-    return parse_request(data[:end]), data[end:]
+    head, rest = await read_head(stream.read)
+    if not head:
+        raise MalformedHttp("The head ended before it was complete.")
+    return parse_request(head), rest

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from windlass.api.sessions.v1.sessions_pb2 import KubernetesTarget, Target
 from windlass.tunnel.byte_stream import ByteStream, at_once
 from windlass.tunnel.splicing import splice
+from windlass_agent.tunnel.picking.chooser import ReplicaChooser
+from windlass_agent.tunnel.picking.connection import PickedConnection
 from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.sockets import Socket, connect, connect_unix
 
@@ -48,41 +50,61 @@ class Targets:
         endpoint: Callable[[str], str],
         kubernetes: Api | None = None,
         doors: PodDoors | None = None,
+        chooser: ReplicaChooser | None = None,
     ):
         """`endpoint` returns a workload's `unix:///path` or `http://host:port`, "" if unknown.
 
-        `doors` is asked first: it knows the workloads that are pods.
+        `doors` is asked first: it knows the workloads that are pods, for whose requests `chooser`
+        may name others.
         """
         self._endpoint = endpoint
         self._doors = doors
+        self._chooser = chooser
         self._kubernetes = kubernetes
 
     async def open(self, target: Target) -> Upstream:
         """Connects to a target; raises TargetRefused with a sentence."""
         if target.WhichOneof("target") == "workload_id":
-            return Raw(await self._workload(target.workload_id))
+            return await self._workload(target.workload_id)
         if target.WhichOneof("target") == "kubernetes":
             if self._kubernetes is None:
                 raise TargetRefused("This cluster has no Kubernetes API.")
             return await self._kubernetes.open(target.kubernetes)
         raise TargetRefused("This agent does not support this kind of target.")
 
-    async def _workload(self, workload_id: str) -> Socket:
+    async def _workload(self, workload_id: str) -> Upstream:
         try:
-            if self._doors is not None and (door := self._doors.find(workload_id)):
-                host, port, name = door
-                return await connect(host, port, tls=self._doors.tls, server_name=name)
-            address = self._endpoint(workload_id)
-            if not address:
-                raise TargetRefused(f"No workload {workload_id!r} runs here.")
-            parts = urlsplit(address)
-            if parts.scheme == "unix":
-                return await connect_unix(parts.path)
-            return await connect(parts.hostname or "", parts.port or 80)
+            if (socket := await self._pod(workload_id)) is None:
+                return Raw(await self._other(workload_id))
         except OSError as error:
             raise TargetRefused(
                 f"The workload {workload_id!r} does not answer: {error}."
             ) from error
+        if self._chooser is None or not self._chooser.has_picker(workload_id):
+            return Raw(socket)
+        return PickedConnection(workload_id, socket, chooser=self._chooser, connect=self._replica)
+
+    async def _pod(self, workload_id: str) -> Socket | None:
+        """A connection to the door of a pod that serves; None for no such pod. Raises OSError."""
+        door = self._doors.find(workload_id) if self._doors is not None else None
+        if self._doors is None or door is None:
+            return None
+        host, port, name = door
+        return await connect(host, port, tls=self._doors.tls, server_name=name)
+
+    async def _replica(self, workload_id: str) -> Socket:
+        if (socket := await self._pod(workload_id)) is None:
+            raise ConnectionError("it does not serve any more")
+        return socket
+
+    async def _other(self, workload_id: str) -> Socket:
+        address = self._endpoint(workload_id)
+        if not address:
+            raise TargetRefused(f"No workload {workload_id!r} runs here.")
+        parts = urlsplit(address)
+        if parts.scheme == "unix":
+            return await connect_unix(parts.path)
+        return await connect(parts.hostname or "", parts.port or 80)
 
 
 class Raw:

@@ -9,6 +9,8 @@ PROJECT = PREFIX + "project"
 WORKLOAD = PREFIX + "workload"
 CLUSTER = PREFIX + "cluster"
 KIND = PREFIX + "kind"
+# Of a pod that answers as an engine: what an InferencePool selects.
+MODEL = PREFIX + "model"
 # Kinds: ours, and what was applied to another cluster.
 JOB_KIND, ENGINE_KIND, GUEST = "job", "engine", "guest"
 # Digest of what an engine keeps from its start to its end.

@@ -96,9 +96,23 @@ def label_key(what: str, value: str) -> str:
     return value
 
 
+def label_of(value: str) -> str:
+    """`value` as it is where a label may have it, else a digest of it."""
+    return value if is_label_value(value) else hashlib.sha256(value.encode()).hexdigest()[:32]
+
+
 def node_selector(value: Mapping[str, str]) -> dict[str, str]:
-    """A checked copy, in order of its keys."""
+    """A checked copy, in order of its keys; raises BadName."""
+    return _selector("Node label", value)
+
+
+def label_selector(value: Mapping[str, str]) -> dict[str, str]:
+    """A checked copy, in order of its keys; raises BadName."""
+    return _selector("Label", value)
+
+
+def _selector(what: str, value: Mapping[str, str]) -> dict[str, str]:
     return {
-        label_key("Node label", key): label_value(f"Value of node label {key}", value[key])
+        label_key(what, key): label_value(f"Value of {what.lower()} {key}", value[key])
         for key in sorted(value)
     }

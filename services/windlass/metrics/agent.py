@@ -44,3 +44,17 @@ ENGINE_TOKENS = Counter(
     "(`generated`) since an engine's start.",
     ["engine", "kind", "model", "project", "what"],
 )
+PICKS = Counter(
+    "windlass_agent_picks_total",
+    "Requests with a choice of replicas and a picker, by outcome: sent to another replica "
+    "(`moved`), or to the gateway's, which the picker named too (`kept`), or because it refused "
+    "(`refused`), named none that may answer (`unfit`), was late (`timeout`), broke (`failed`), "
+    "named one that is out of reach (`unreachable`), has too much to do (`busy`), failed just "
+    "now (`resting`), or was not shown the body (`unread`).",
+    ["outcome"],
+)
+PICK_SECONDS = Histogram(
+    "windlass_agent_pick_seconds",
+    "Time until a picker names a replica.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)

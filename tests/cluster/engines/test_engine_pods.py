@@ -63,6 +63,7 @@ async def test_it_serves_and_the_next_one_waits_for_quota(stage: EngineStage) ->
         await stage.world.reach("eng-two", pb.PHASE_STOPPED, generation=2)
     # The agent is gone, and what serves goes on.
     (pod,) = await stage.pods()
+    assert pod["metadata"]["labels"]["windlass.dev/model"] == "toy"
     async with stage.world.agent(**stage.settings()):
         await stage.put("eng-one", "mv-a", "mv-b", generation=2)
         await stage.serves("eng-one", "mv-a", "mv-b", generation=2)

@@ -31,7 +31,7 @@ from windlass_agent.executors.kubernetes.authority import Authority
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, PodSnapshot
-from windlass_agent.keeper.health import DRAINED, READY, STARTED
+from windlass_agent.keeper.health import DRAINED, LOAD, READY, STARTED
 
 WORKLOAD = "eng-1"
 TOKEN = "of-the-pod"
@@ -110,7 +110,7 @@ class KeptPod:
             "--port": self.door,
             "--health-port": self.health,
         }
-        words = [str(word) for pair in options.items() for word in pair]
+        words = ["--tell-load", *(str(word) for pair in options.items() for word in pair)]
         named = {f"windlass_agent.keeper.engine_keeper.{k}": v for k, v in constants.items()}
         program = ["-c", _CHANGED, json.dumps(named)] if named else ["-m", "windlass_agent.keeper"]
         self.keeper = self._start("windlass_agent.keeper", [*program, *words])
@@ -169,6 +169,11 @@ class KeptPod:
             return httpx.get(f"http://127.0.0.1:{self.health}{path}", timeout=seconds).status_code
         except httpx.ConnectError:
             return 0
+
+    def told(self) -> str:
+        """What pods of a picker may read; empty while nothing is known."""
+        answer = httpx.get(f"http://127.0.0.1:{self.health}{LOAD}", timeout=5)
+        return answer.text if answer.status_code == 200 else ""
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         """A client of the door, with the agent's certificate unless `verify` says otherwise."""

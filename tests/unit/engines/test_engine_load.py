@@ -8,7 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass.metrics.agent import ENGINE_REQUESTS, ENGINE_TOKENS
 from windlass_agent.engines import builtin_engine, llamacpp_engine, vllm_engine
-from windlass_agent.engines.load import EngineLoad, load_of
+from windlass_agent.engines.load import EngineLoad, load_of, load_page
 from windlass_agent.engines.sglang import kind as sglang
 from windlass_agent.executors.measuring import show_engines
 
@@ -70,6 +70,13 @@ def test_the_pages_of_all_kinds_say_the_same() -> None:
     assert builtin_engine.LOAD_NAMES.read(BUILTIN) == EngineLoad(
         running=1, waiting=4, prompt_tokens=12, generated_tokens=30
     )
+
+
+def test_a_picker_reads_what_a_keeper_tells_as_vllm_s() -> None:
+    load = EngineLoad(running=3, waiting=2, cache_used=0.5, finished_requests=0)
+    assert vllm_engine.LOAD_NAMES.read(load_page(load)) == load
+    assert load_page(EngineLoad()).endswith("\nvllm:kv_cache_usage_perc 0.0\n")
+    assert load_page(None) == ""
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "1e300"])

@@ -73,3 +73,11 @@ def test_a_node_selector_is_checked_and_put_in_order() -> None:
     assert list(names.node_selector({"b": "2", "a.io/x": ""})) == ["a.io/x", "b"]
     with pytest.raises(names.BadName, match="zone"):
         names.node_selector({"zone": "a;b"})
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_value_makes_a_label_of_its_own(one: str, other: str) -> None:
+    label = names.label_of(one)
+    assert names.is_label_value(label)
+    assert (label == names.label_of(other)) == (one == other)
+    assert names.label_of("my-base_2.1") == "my-base_2.1"

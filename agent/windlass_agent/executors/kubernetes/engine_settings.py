@@ -1,8 +1,17 @@
 """Operator settings of engines in pods: images, sizes, quota, how long they drain."""
 
-from typing import Annotated, Any, Literal
+import ssl
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from windlass.engine_flags import check_flag, check_sglang_flag
 from windlass.kubernetes import names
@@ -16,6 +25,8 @@ EngineName = Literal["builtin", "llamacpp", "sglang", "vllm"]
 ENGINE, KEEPER, SERVER = "engine", "keeper", "server"
 ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
+Namespace = Annotated[str, AfterValidator(lambda value: names.dns_label("Namespace", value))]
+PodLabels = Annotated[dict[str, str], AfterValidator(names.label_selector)]
 
 
 def _check(overlay: dict[str, Any]) -> dict[str, Any]:
@@ -29,6 +40,15 @@ def _no_flag(flag: str) -> str:
 _CHECKS = {
     "builtin": _no_flag, "llamacpp": _no_flag, "sglang": check_sglang_flag, "vllm": check_flag,
 }  # fmt: skip
+
+
+def _trusted(pem: str) -> str:
+    try:
+        if pem:
+            ssl.create_default_context(cadata=pem)
+    except ssl.SSLError as error:
+        raise ValueError(f"it is no PEM of certificates: {error}") from error
+    return pem
 
 
 class _Part(BaseModel):
@@ -94,6 +114,24 @@ class WeightStore(_Part):
     )
 
 
+class PickerSettings(_Part):
+    """The endpoint picker of an InferencePool, which the agent asks for one of its replicas."""
+
+    namespace: Namespace = Field(description="Namespace of the pool, and so of its engines.")
+    model: str = Field(min_length=1, max_length=256, description="Model that its engines serve.")
+    address: str = Field(
+        pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,45}\]):[0-9]{1,5}$",
+        description="Host and port of the picker's `ext_proc`.",
+    )
+    ca: Annotated[str, AfterValidator(_trusted)] = Field(
+        "", description="PEM of what certifies the picker; empty: prompts go to it in plain text."
+    )
+    timeout_ms: int = Field(100, ge=5, le=5000, description="Time that it has to name a replica.")
+    pods: PodLabels = Field(
+        {}, description="Labels of its pods, which may then read engines' load; empty: none may."
+    )
+
+
 class EngineSettings(_Part):
     """The engines of a cluster; none without an image."""
 
@@ -126,6 +164,9 @@ class EngineSettings(_Part):
     prometheus: PrometheusSettings | None = Field(
         None, description="Prometheus that knows how busy GPUs are; none: nobody measures it."
     )
+    pickers: tuple[PickerSettings, ...] = Field(
+        (), max_length=256, description="Endpoint pickers of InferencePools; none: gateways choose."
+    )
     overlay: Annotated[dict[str, Any], AfterValidator(_check)] = Field(
         {}, description="Pod template, merged into the pod of every engine."
     )
@@ -142,6 +183,19 @@ class EngineSettings(_Part):
             for flag in image.flags:
                 _CHECKS[name](flag)
         return images
+
+    @model_validator(mode="after")
+    def _one_picker_each(self) -> Self:
+        counted = Counter((one.namespace, one.model) for one in self.pickers)
+        for (namespace, model), number in counted.items():
+            if number > 1:
+                raise ValueError(f"pickers: {model} in {namespace} has more than one")
+        return self
+
+    def picker_of(self, namespace: str, model: str) -> PickerSettings | None:
+        """The picker of the pool of a model's engines in a namespace; None without one."""
+        found = (one for one in self.pickers if (one.namespace, one.model) == (namespace, model))
+        return next(found, None)
 
     def require_store(self) -> WeightStore:
         """The claim for weights; raises Unrenderable without one."""

@@ -10,6 +10,7 @@ from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
+from windlass_agent.executors.kubernetes.engines.replicas import ServingReplica
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver, kind_of
@@ -102,6 +103,10 @@ class KubernetesExecutor:
         """The socket where a workload answers that is no pod; empty for any other."""
         found = (one for one in self._others["stack"].statuses() if one.workload_id == workload_id)
         return next((one.endpoint for one in found), "")
+
+    def alike(self, workload_id: str) -> list[ServingReplica]:
+        """A replica that serves in a pod, then those that may answer for it."""
+        return self._engines.alike(workload_id)
 
     async def engine_loads(self) -> Mapping[str, EngineLoad]:
         """Returns the load of engines that serve, by their workloads' ids, as their keepers say."""

@@ -79,7 +79,9 @@ GROUPS = (
     ),
     Group("dra", 60),
     Group("kube-router", 120),
-    # No part of a cluster: what people have who did not update it.
+    # No parts of a cluster: the picker of an InferencePool, which a test starts, and what people
+    # have who did not update it.
+    Group("epp", 160),
     Group("old-kubectl", 100, settings=(f"{KUBERNETES_VERSION}.gitVersion=v1.28.15",)),
 )
 BY_NAME = {group.name: group for group in GROUPS}

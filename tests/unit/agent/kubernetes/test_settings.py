@@ -2,11 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from tests.support.processes import pages
 
-from windlass_agent.executors.kubernetes.engine_settings import EngineSettings
+from windlass.kubernetes import labels
+from windlass_agent.executors.kubernetes.engine_settings import EngineSettings, PickerSettings
+from windlass_agent.executors.kubernetes.render.engine_pod import HEALTH_PORT
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 
 PAGE = Path(__file__).parents[4] / "docs/reference/cluster-settings.md"
@@ -25,6 +30,7 @@ def test_the_documented_example_is_valid_and_names_every_field() -> None:
     named = {field for one in example["accelerators"] for field in one}
     assert named == set(Accelerator.model_fields)
     assert set(example["engines"]) == set(EngineSettings.model_fields)
+    assert set(example["engines"]["pickers"][0]) == set(PickerSettings.model_fields)
     for section in ("sizes", "deadlines", "patience"):
         model: BaseModel = getattr(settings, section)
         assert set(example[section]) == set(type(model).model_fields)
@@ -41,3 +47,47 @@ def test_it_is_read_from_a_file(tmp_path: Path) -> None:
     assert settings.overlay == {"spec": {"priorityClassName": "low"}}
     path.write_text("")
     assert ClusterSettings.load(path) == ClusterSettings()
+
+
+PICKER = {"namespace": "team-a", "model": "m", "address": "epp.team-a.svc:9002"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"address": "epp.team-a.svc"}, "address"),
+        ({"address": "https://epp:1"}, "address"),
+        ({"address": "unix:/x:1"}, "address"),
+        ({"namespace": "Team A"}, "namespace"),
+        ({"model": ""}, "model"),
+        ({"ca": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"}, "ca"),
+        ({"timeout_ms": 0}, "timeout_ms"),
+        ({"pods": {"a b": "c"}}, "pods"),
+        ({"pods": {"app": "no label!"}}, "pods"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_picker_that_cannot_be_is_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        EngineSettings.model_validate({"pickers": [PICKER | changes]})
+    assert refused.value.errors()[0]["loc"][:3] == ("pickers", 0, field)
+
+
+def test_a_model_has_one_picker_in_a_namespace() -> None:
+    settings = EngineSettings.model_validate({"pickers": [PICKER, PICKER | {"namespace": "b"}]})
+    assert settings.picker_of("b", "m") == settings.pickers[1]
+    assert settings.picker_of("c", "m") is settings.picker_of("b", "n") is None
+    with pytest.raises(ValidationError, match="m in team-a has more than one"):
+        EngineSettings.model_validate({"pickers": [PICKER, PICKER | {"timeout_ms": 5}]})
+
+
+def test_the_page_on_pickers_names_the_pool_that_it_makes() -> None:
+    printed = [
+        yaml.safe_load(one) for one in pages.blocks("how-to/use-an-endpoint-picker.md", "yaml")
+    ]
+    (pool,) = (one for one in printed if "kind" in one)
+    (settings,) = (one["engines"] for one in printed if "engines" in one)
+    (picker,) = EngineSettings.model_validate(settings).pickers
+    assert picker.namespace == pool["metadata"]["namespace"]
+    assert pool["spec"]["selector"]["matchLabels"] == {labels.MODEL: picker.model}
+    assert pool["spec"]["targetPorts"] == [{"number": HEALTH_PORT}]

@@ -65,6 +65,21 @@ def test_only_the_agent_reaches_engines_and_only_their_door() -> None:
     ]
 
 
+def test_a_pickers_pods_reach_what_tells_the_load_in_its_own_namespace() -> None:
+    picker = {"namespace": "team-a", "model": "m", "address": "p:9002"}
+    settings = ClusterSettings.model_validate(
+        {"engines": {"pickers": [picker | {"pods": {"app": "epp"}}, picker | {"model": "n"}]}}
+    )
+    *_, engine, _ = network_policies("team-a", settings)
+    _, load = engine["spec"]["ingress"]
+    assert load == {
+        "from": [{"podSelector": {"matchLabels": {"app": "epp"}}}],
+        "ports": [{"port": 8080, "protocol": "TCP"}],
+    }
+    *_, other, _ = network_policies("team-b", settings)
+    assert len(other["spec"]["ingress"]) == 1
+
+
 def test_pods_of_engines_on_several_nodes_reach_each_other_and_no_others() -> None:
     *_, groups = network_policies("team-a", ClusterSettings())
     in_group = {"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}

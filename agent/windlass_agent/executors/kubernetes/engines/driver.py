@@ -24,6 +24,7 @@ from windlass_agent.executors.kubernetes.engines.observed import (
     EngineSnapshot,
 )
 from windlass_agent.executors.kubernetes.engines.prometheus import PodKey
+from windlass_agent.executors.kubernetes.engines.replicas import ServingReplica, alike
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.informers import Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
@@ -151,6 +152,11 @@ class EnginePodDriver:
         engine = self._engines.get(workload_id)
         pod = engine.snapshot.pod if engine is not None and engine.serves else None
         return pod.address if pod is not None else ""
+
+    def alike(self, workload_id: str) -> list[ServingReplica]:
+        """An engine that serves, then those that may answer for it; empty if it does not serve."""
+        engine = self._engines.get(workload_id)
+        return alike(engine, self._engines.values()) if engine is not None else []
 
     def waiting(self) -> list[Workload]:
         """Engines that wait in a queue, with their Workloads."""

@@ -52,11 +52,12 @@ class TrackedEngine:
     working: bool = False
     nudged: asyncio.Event = field(default_factory=asyncio.Event)
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
+    # Of what it keeps from its start to its end; empty before this life was told.
+    digest: str = ""
     _ends: EngineEnds = field(default_factory=EngineEnds)
     _group: ServingGroup = field(default_factory=ServingGroup)
     # What may pass by itself, its patience, and since when it has lasted.
     _trouble: tuple[str, str, float] = ("", "", 0.0)
-    _digest: str = ""
     _load: SteppedLoad = field(default_factory=SteppedLoad)
 
     @property
@@ -106,7 +107,7 @@ class TrackedEngine:
             self.workload.generation = workload.generation
         self.told = True
         # Once, since specs are long and this is looked at often.
-        self._digest = digest(self.workload)
+        self.digest = digest(self.workload)
         self.nudged.set()
 
     def see(
@@ -158,7 +159,7 @@ class TrackedEngine:
             waits = unseen or bool(self.snapshot.pods)
             return Due.NOTHING if waits else Due.APPLY
         # Whatever lasts has changed: nothing of the old one stays.
-        return Due.NOTHING if root.digest == self._digest else Due.DELETE
+        return Due.NOTHING if root.digest == self.digest else Due.DELETE
 
     def status(self) -> pb.WorkloadStatus:
         """The status for the control plane."""

@@ -150,6 +150,17 @@ class EnginePlan:
         )
 
     @property
+    def model_label(self) -> str:
+        """The value of its pod's label for pools: the model's name, or a digest of that."""
+        return names.label_of(self.workload.engine.model)
+
+    @property
+    def tells_load(self) -> bool:
+        """True if its keeper tells its load to the pods of a picker."""
+        picker = self.settings.engines.picker_of(self.namespace, self.workload.engine.model)
+        return picker is not None and bool(picker.pods)
+
+    @property
     def queue_labels(self) -> dict[str, str]:
         """The labels that Kueue reads; empty where nobody counts."""
         place = self.workload.placement

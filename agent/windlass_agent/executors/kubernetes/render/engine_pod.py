@@ -3,6 +3,7 @@
 The keeper is a native sidecar, which starts first and ends last.
 """
 
+from windlass.kubernetes import labels
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.engine_settings import ENGINE, KEEPER
 from windlass_agent.executors.kubernetes.overlay import merge
@@ -69,7 +70,10 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
     made = {
         "metadata": {
             # Kueue takes only pods without a queue of their own into a group.
-            "labels": plan.labels | (plan.queue_labels if plan.nodes == 1 else {}),
+            "labels": plan.labels
+            | (plan.queue_labels if plan.nodes == 1 else {})
+            # A pool has pods that answer.
+            | ({} if is_member else {labels.MODEL: plan.model_label}),
             "annotations": {parts.CA_ANNOTATION: authority},
         },
         "spec": spec,
@@ -134,6 +138,7 @@ def _keeper(plan: EnginePlan, *, is_member: bool) -> Object:
             "--health-port", str(HEALTH_PORT),
             *store_flags(plan.store),
             *(["--leader", _LEADER] if is_member else []),
+            *(["--tell-load"] if plan.tells_load and not is_member else []),
         ],
         "resources": {"requests": {"cpu": "50m"} | memory, "limits": memory},
         # The engine's container starts once the weights are there.

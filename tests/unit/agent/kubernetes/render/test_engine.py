@@ -352,3 +352,23 @@ def test_no_overlay_changes_the_command_of_a_server() -> None:
     overlay = {"spec": {"initContainers": [{"name": "server", "command": ["sh"]}]}}
     with pytest.raises(ValidationError, match="the command of server is ours"):
         ClusterSettings.model_validate({"engines": {"overlay": overlay}})
+
+
+def test_a_pool_can_select_a_models_pods_and_load_is_told_where_a_picker_may_read_it() -> None:
+    made = workload()
+    assert rendered(made)["spec"]["template"]["metadata"]["labels"]["windlass.dev/model"] == "llama"
+    made.engine.model = "meta-llama/Llama-3"
+    marks = rendered(made)["spec"]["template"]["metadata"]["labels"]
+    assert is_dns_label(marks["windlass.dev/model"])
+    picker = {"namespace": "team-a", "model": "meta-llama/Llama-3", "address": "epp.team-a:9002"}
+
+    def tells(**fields: Any) -> bool:
+        engines = SETTINGS.engines.model_dump() | {"pickers": [picker | fields]}
+        settings = ClusterSettings.model_validate(SETTINGS.model_dump() | {"engines": engines})
+        spec = rendered(made, settings=settings)["spec"]["template"]["spec"]
+        return "--tell-load" in spec["initContainers"][0]["command"]
+
+    assert tells(pods={"app": "epp"})
+    assert not tells()
+    assert not tells(pods={"app": "epp"}, model="other")
+    assert not tells(pods={"app": "epp"}, namespace="team-b")
