@@ -50,6 +50,8 @@ engines = sa.Table(
     sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("sleeps", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("asleep", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
@@ -95,6 +97,7 @@ servings = sa.Table(
     sa.Column("target_cache", sa.Integer, nullable=False, server_default=str(TARGET_CACHE)),
     sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("sleep_seconds", sa.Integer, nullable=False, server_default="0"),
 )
 # One row: who plans now.
 schedulers = sa.Table(

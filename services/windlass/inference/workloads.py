@@ -71,6 +71,8 @@ class Workloads:
                 arguments=to_message(engine.arguments),
                 gpus=engine.gpus,
                 nodes=engine.nodes,
+                sleeps=engine.sleeps,
+                asleep=engine.asleep,
             )
         )
         return workload

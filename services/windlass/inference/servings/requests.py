@@ -35,6 +35,7 @@ from windlass.inference.servings.checks import (
     require_own,
     require_own_engines,
     require_plain,
+    require_sleep,
     schedule_of,
 )
 from windlass.inference.servings.store import ServingStore
@@ -75,6 +76,8 @@ class ServingRequests:
         require_own_engines(model)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
+        view = await self._observed.known_view(rows)
+        require_sleep(request, self._policy, view.clusters.values())
         serving = Serving(
             project_id=model.project_id,
             model=model.id,
@@ -94,6 +97,7 @@ class ServingRequests:
             target_wait_seconds=request.target_wait_seconds,
             schedule=schedule_of(request),
             idle_seconds=request.idle_seconds,
+            sleep_seconds=request.sleep_seconds,
             clusters=tuple(request.clusters.items()),
         )
         names = await self._names_with(serving, rows)
@@ -236,5 +240,6 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         replicas=wanted,
         schedule=window_messages(serving.schedule),
         idle_seconds=serving.idle_seconds,
+        sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
     )
