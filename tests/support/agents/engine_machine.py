@@ -46,6 +46,8 @@ def workload(
     kind: str = "builtin",
     arguments: pb.EngineArguments | None = None,
     nodes: int = 0,
+    sleeps: bool = False,
+    asleep: bool = False,
 ) -> pb.Workload:
     """An engine of `mv-toy` with some of its adapters."""
     return pb.Workload(
@@ -57,6 +59,8 @@ def workload(
         engine=pb.EngineWorkload(
             engine=kind,
             nodes=nodes,
+            sleeps=sleeps,
+            asleep=asleep,
             arguments=arguments,
             model="toy",
             model_version_id="mv-toy",

@@ -1,0 +1,102 @@
+"""The sleep of an engine, from its last request to the next."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core import telemetry
+from windlass_agent.engines.port import EngineControl, EngineError
+from windlass_agent.executors.process.allocator import SlotPool
+from windlass_agent.executors.process.engines.draining import quiet
+from windlass_agent.executors.process.engines.engine_failure import EngineFailure
+from windlass_agent.executors.process.engines.engine_process import EngineProcess
+
+log = telemetry.logger("engines")
+# An engine that has not woken by then is ended, and another one started.
+WAKE_SECONDS = 120.0
+LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSleep:
+    """Has one engine sleep and wake; meanwhile others may have its GPUs, not its place."""
+
+    workload_id: str
+    control: EngineControl
+    process: EngineProcess
+    places: SlotPool
+    # Whether it should sleep now.
+    wanted: Callable[[], bool]
+    become: Callable[["pb.Phase.ValueType", str], None]
+    # Called before it answers others.
+    recheck: Callable[[], Awaitable[None]]
+
+    async def through(self) -> bool:
+        """Sleeps for as long as that is wanted; returns False if the engine ends or does not wake.
+
+        Its requests end first. One that comes nevertheless wakes it, since vLLM would hold it for
+        ever. Raises EngineFailure if it does not fall asleep.
+        """
+        self.become(pb.PHASE_SLEEPING, "FallingAsleep")
+        if not await self._falls_asleep():
+            return not self.process.ended()
+        while True:
+            self.places.lend(self.workload_id)
+            self.become(pb.PHASE_SLEEPING, "")
+            while not await self._is_needed():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_SECONDS)
+            if self.process.ended():
+                return False
+            if await self._has_its_gpus():
+                return await self._wakes()
+
+    async def _falls_asleep(self) -> bool:
+        """Returns False if it should not sleep any more, or has ended."""
+        try:
+            if not await self.control.asleep():
+                await quiet(self.control, self.process, self.wanted)
+                if not self.wanted():
+                    return False
+                await self.control.sleep()
+        except EngineError as error:
+            if self.process.ended():
+                return False
+            message = f"The engine did not fall asleep: {error}"
+            raise EngineFailure("SleepFailed", message) from error
+        return True
+
+    async def _is_needed(self) -> bool:
+        """Returns True once it should wake, has ended, or a request has come."""
+        if not self.wanted() or self.process.ended():
+            return True
+        try:
+            return bool(await self.control.open_requests())
+        except EngineError:
+            # Whether it lives at all, its wake tells.
+            return False
+
+    async def _has_its_gpus(self) -> bool:
+        """Waits until no other workload has them; returns False if it is not needed any more."""
+        self.become(pb.PHASE_PENDING, "WaitingForGpu")
+        taking = asyncio.create_task(self.places.take_back(self.workload_id))
+        try:
+            while await self._is_needed() and not self.process.ended():
+                await asyncio.wait({taking}, timeout=LOOK_SECONDS)
+                if taking.done():
+                    return True
+            return False
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    async def _wakes(self) -> bool:
+        self.become(pb.PHASE_STARTING, "Waking")
+        try:
+            async with asyncio.timeout(WAKE_SECONDS):
+                await self.control.wake()
+                await self.recheck()
+        except (EngineError, TimeoutError) as error:
+            log.warning("engine_not_woken", engine=self.workload_id, error=repr(error))
+            return False
+        return True
