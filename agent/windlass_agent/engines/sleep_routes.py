@@ -1,4 +1,4 @@
-"""vLLM's routes of sleep, for engines of our own and those with a keeper."""
+"""Routes of sleep, as vLLM has them, for our own engine and those with a keeper."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from windlass_agent.engines.boundary import json_response
 
 
 class Sleeper(Protocol):
-    """Something that gives its device's memory back and takes it again."""
+    """An engine that gives its device's memory back and takes it again."""
 
     @property
     def asleep(self) -> bool:

@@ -192,7 +192,7 @@ class Allocator:
         return [] if set(self._held[key].devices) <= set(free) else [GPUS]
 
     def _used(self) -> Iterable[tuple[_Key, Allotment]]:
-        """Those that use their devices."""
+        """Shares of those that use their devices."""
         return ((key, one) for key, one in self._held.items() if key not in self._lending)
 
     def _short(self, kind: str, asked: ResourceRequest) -> list[str]:

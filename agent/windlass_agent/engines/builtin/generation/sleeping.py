@@ -15,7 +15,7 @@ class DroppableWeights:
     """The model's own parameters; adapters keep theirs. Touched by the scheduler's thread alone."""
 
     def __init__(self, model: LoadedModel):
-        """Before there are adapters, which would bring parameters of their own."""
+        """Takes a model without adapters, which would bring parameters of their own."""
         self._model = model
         self._parameters = dict(model.network.named_parameters())
 
@@ -36,7 +36,7 @@ class DroppableWeights:
 
 
 class ModelSleep:
-    """Whether the model sleeps, and the way there and back; used on the event loop alone."""
+    """Sleep and wake of the model; used on the event loop alone."""
 
     def __init__(self, weights: DroppableWeights, call: Call, opened: Callable[[], int]):
         """`opened` tells how many requests are open."""

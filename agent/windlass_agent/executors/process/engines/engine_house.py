@@ -1,4 +1,4 @@
-"""What all engines of an agent share."""
+"""Folders, places and limits that all engines of an agent share."""
 
 import hashlib
 from collections.abc import Callable, Mapping

@@ -1,6 +1,7 @@
 """The sleep of an engine, from its last request to the next."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -16,11 +17,13 @@ log = telemetry.logger("engines")
 # An engine that has not woken by then is ended, and another one started.
 WAKE_SECONDS = 120.0
 LOOK_SECONDS = 0.2
+# Fifty that sleep are not worth a core.
+LOOKS_PER_QUESTION = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSleep:
-    """Has one engine sleep and wake; meanwhile others may have its GPUs, not its place."""
+    """One sleep of one engine, during which others may have its GPUs, not its place."""
 
     workload_id: str
     control: EngineControl
@@ -44,11 +47,10 @@ class EngineSleep:
         while True:
             self.places.lend(self.workload_id)
             self.become(pb.PHASE_SLEEPING, "")
-            while not await self._is_needed():  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_SECONDS)
+            is_asked = await self._until_needed()
             if self.process.ended():
                 return False
-            if await self._has_its_gpus():
+            if await self._has_its_gpus(is_asked=is_asked):
                 return await self._wakes()
 
     async def _falls_asleep(self) -> bool:
@@ -66,22 +68,29 @@ class EngineSleep:
             raise EngineFailure("SleepFailed", message) from error
         return True
 
-    async def _is_needed(self) -> bool:
-        """Returns True once it should wake, has ended, or a request has come."""
-        if not self.wanted() or self.process.ended():
-            return True
+    async def _until_needed(self) -> bool:
+        """Waits until it should wake or has ended; returns True if a request came before that."""
+        for look in itertools.count():
+            if not self.wanted() or self.process.ended():
+                break
+            if look % LOOKS_PER_QUESTION == 0 and await self._is_asked():
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
+
+    async def _is_asked(self) -> bool:
         try:
             return bool(await self.control.open_requests())
         except EngineError:
             # Whether it lives at all, its wake tells.
             return False
 
-    async def _has_its_gpus(self) -> bool:
+    async def _has_its_gpus(self, *, is_asked: bool) -> bool:
         """Waits until no other workload has them; returns False if it is not needed any more."""
         self.become(pb.PHASE_PENDING, "WaitingForGpu")
         taking = asyncio.create_task(self.places.take_back(self.workload_id))
         try:
-            while await self._is_needed() and not self.process.ended():
+            while (is_asked or not self.wanted()) and not self.process.ended():
                 await asyncio.wait({taking}, timeout=LOOK_SECONDS)
                 if taking.done():
                     return True
