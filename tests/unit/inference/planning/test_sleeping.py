@@ -146,7 +146,7 @@ def test_it_starts_only_where_engines_can_sleep_and_says_so() -> None:
 def test_routes_leave_it_out_before_its_agent_has_heard() -> None:
     answers = pb.WorkloadStatus(phase=pb.PHASE_RUNNING, endpoint="unix:///e", generation=1)
     view = seen([ASLEEP])
-    view.statuses["eng-tiny"].CopyFrom(answers)  # type: ignore[index]
+    view.statuses["eng-tiny"].CopyFrom(answers)
     rows = Rows(NOW, [ASLEEP], wants(tiny=SLEEP), [ON_DEMAND])
     assert not routes_of(rows, view, "builtin")["tiny"].endpoints
     rows = Rows(NOW, [ASLEEP], wants(tiny=SLEEP), [ON_DEMAND])
