@@ -100,7 +100,7 @@ async def test_it_sleeps_until_it_is_not_wanted_and_is_checked_before_it_answers
         assert engine.allocator.held(ENGINE).gpus == 0
         engine.is_wanted = False
         assert await run
-        assert engine.phases == [FALLING, SLEEPS, WAITS, WAKES]
+        assert engine.phases == [FALLING, SLEEPS, WAKES]
         assert engine.calls == ["sleep", "wake", "recheck"]
         assert engine.allocator.held(ENGINE).gpus == 1
 
@@ -172,6 +172,7 @@ async def test_one_that_does_not_fall_asleep_fails_and_one_that_ended_does_not()
         with pytest.raises(EngineFailure, match="did not fall asleep: it will not") as caught:
             await run
         assert caught.value.reason == "SleepFailed"
+        assert engine.calls == ["sleep"] * 3
     async with sleeper() as (engine, run):
         await engine.reaches(SLEEPS)
         engine.has_ended = True

@@ -17,6 +17,8 @@ log = telemetry.logger("engines")
 # An engine that has not woken by then is ended, and another one started.
 WAKE_SECONDS = 120.0
 LOOK_SECONDS = 0.2
+# An engine that cannot be asked so many times in a row does not sleep, and fails.
+TRIES = 3
 # Fifty that sleep are not worth a core.
 LOOKS_PER_QUESTION = 10
 
@@ -55,18 +57,23 @@ class EngineSleep:
 
     async def _falls_asleep(self) -> bool:
         """Returns False if it should not sleep any more, or has ended."""
-        try:
-            if not await self.control.asleep():
-                await quiet(self.control, self.process, self.wanted)
-                if not self.wanted():
-                    return False
-                await self.control.sleep()
-        except EngineError as error:
-            if self.process.ended():
-                return False
-            message = f"The engine did not fall asleep: {error}"
-            raise EngineFailure("SleepFailed", message) from error
-        return True
+        failures = 0
+        while self.wanted() and not self.process.ended():
+            try:
+                if not await self.control.asleep():
+                    await quiet(self.control, self.process, self.wanted)
+                    if not self.wanted():
+                        return False
+                    await self.control.sleep()
+                return True
+            except EngineError as error:
+                # It may be slow, or have ended.
+                failures += 1
+                if failures == TRIES:
+                    message = f"The engine did not fall asleep: {error}"
+                    raise EngineFailure("SleepFailed", message) from error
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
 
     async def _until_needed(self) -> bool:
         """Waits until it should wake or has ended; returns True if a request came before that."""
@@ -87,9 +94,12 @@ class EngineSleep:
 
     async def _has_its_gpus(self, *, is_asked: bool) -> bool:
         """Waits until no other workload has them; returns False if it is not needed any more."""
-        self.become(pb.PHASE_PENDING, "WaitingForGpu")
         taking = asyncio.create_task(self.places.take_back(self.workload_id))
         try:
+            # Nothing to wait for, mostly.
+            await asyncio.sleep(0)
+            if not taking.done():
+                self.become(pb.PHASE_PENDING, "WaitingForGpu")
             while (is_asked or not self.wanted()) and not self.process.ended():
                 await asyncio.wait({taking}, timeout=LOOK_SECONDS)
                 if taking.done():
