@@ -197,7 +197,7 @@ async def test_it_sleeps_until_it_is_needed_and_its_next_agent_finds_it_so(kept:
     if kept.kind == "vllm":
         await say(status, "toy")
     else:
-        with pytest.raises(InternalServerError, match="engine_asleep"):
+        with pytest.raises(InternalServerError, match="The engine sleeps"):
             await say(status, "toy")
     await kept.asleep()
     await kept.take_over()
