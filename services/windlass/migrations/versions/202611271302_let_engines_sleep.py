@@ -19,10 +19,12 @@ _STATES = ("sleeps", "asleep")
 
 def upgrade() -> None:
     for name in _STATES:
-        column = sa.Column(name, sa.Boolean(), server_default=sa.false(), nullable=False)
-        op.add_column(_ENGINES, column)
-    seconds = sa.Column("sleep_seconds", sa.Integer(), server_default="0", nullable=False)
-    op.add_column(_SERVINGS, seconds)
+        op.add_column(
+            _ENGINES, sa.Column(name, sa.Boolean(), server_default=sa.false(), nullable=False)
+        )
+    op.add_column(
+        _SERVINGS, sa.Column("sleep_seconds", sa.Integer(), server_default="0", nullable=False)
+    )
 
 
 def downgrade() -> None:

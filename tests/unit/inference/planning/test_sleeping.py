@@ -80,7 +80,7 @@ def now_of(engine: Engine, plan: EngineChanges) -> Engine:
     return next((new for old, new in plan.updates if old.id == engine.id), engine)
 
 
-def decided(engine: Engine, serving: Serving = ON_DEMAND, **ages: float) -> Engine:
+def decided(engine: Engine, serving: Serving = ON_DEMAND, /, **ages: float) -> Engine:
     rows = Rows(NOW, [engine], wants(**ages), [serving])
     return now_of(engine, planned(rows, seen([engine])))
 
@@ -189,7 +189,7 @@ def test_it_ends_for_one_that_waits_for_a_place_of_its_machine_one_at_a_time() -
     def ended(after: float) -> list[str]:
         plan = planned(replace(rows, now=NOW + after), view, waits)
         gone = [old.id for old, new in plan.updates if new.desired == DELETED]
-        rows.engines[:] = [one for one in rows.engines if one.id not in gone]
+        engines[:] = [one for one in engines if one.id not in gone]
         return gone
 
     assert ended(0.0) == []
