@@ -42,6 +42,7 @@ TARGET_REQUESTS = 8
 TARGET_CACHE = 90
 # An engine that is used says so every ten seconds, and a start takes its time.
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 60, 30 * 86_400
+MIN_SLEEP_SECONDS = 30
 MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100
 # Of one engine; its GPUs are those of each of its nodes.
 MAX_ENGINE_GPUS = 64

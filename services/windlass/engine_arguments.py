@@ -113,6 +113,8 @@ TOLD_FORMATS = "vllm"
 NO_FORMAT = "none"
 # The kind of which one engine may run on several nodes.
 GROUPED = "vllm"
+# The kinds that can sleep (ADR 51).
+SLEEPING = frozenset({"builtin", "llamacpp", "vllm"})
 # Highest rank of adapters where nothing else is set; vLLM's own default is 16.
 ADAPTER_RANK = 64
 # Tokens that a draft model guesses at once where nothing else is set; llama.cpp's own default.

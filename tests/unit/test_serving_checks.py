@@ -1,17 +1,20 @@
 """Requests to set how a model is served that cannot be, each refused by its field."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.engine_arguments import EngineArguments, divided
-from windlass.inference.domain import Serving
+from windlass.inference.domain import InferencePolicy, Serving
 from windlass.inference.servings.checks import (
     complete,
     require_bounds,
     require_group,
+    require_sleep,
     schedule_of,
 )
 
@@ -35,6 +38,9 @@ WINDOW: dict[str, Any] = {"start": "0 8 * * *", "end": "0 9 * * *", "replicas": 
         ({"idle_seconds": -1}, "idle_seconds"),
         ({"idle_seconds": 59}, "idle_seconds"),
         ({"idle_seconds": 30 * 86_400 + 1}, "idle_seconds"),
+        ({"sleep_seconds": -1}, "sleep_seconds"),
+        ({"sleep_seconds": 29}, "sleep_seconds"),
+        ({"sleep_seconds": 30 * 86_400 + 1}, "sleep_seconds"),
         ({"clusters": {"east": 0}}, "clusters"),
         ({"clusters": {"east": 101}}, "clusters"),
         ({"clusters": {f"c{number}": 1 for number in range(33)}}, "clusters"),
@@ -58,7 +64,7 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     request = pb.PutServingRequest(model="m", target_gpu=70)
     complete(request, before)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5
+        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5, sleep_seconds=0
     )
     request = pb.PutServingRequest(model="m", target_wait_seconds=0)
     complete(request, before)
@@ -66,7 +72,7 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     request = pb.PutServingRequest(model="m")
     complete(request, None)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0
+        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0
     )
 
 
@@ -107,6 +113,38 @@ def test_an_engine_is_divided_within_its_nodes_first(
     require_group(
         pb.PutServingRequest(gpus=gpus, nodes=nodes), "vllm", EngineArguments(**arguments)
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"engine": "sglang"}, "'sglang' cannot sleep; those of builtin, llamacpp, vllm can"),
+        ({"engine": "vllm", "nodes": 2}, "on several nodes cannot sleep"),
+        ({"idle_seconds": 60}, "less than the 60 seconds after which engines end"),
+        ({"sleep_seconds": 600}, "less than the 600 seconds"),
+    ],
+)
+def test_a_sleep_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> None:
+    policy = InferencePolicy("builtin", 8, 4, 600, 1800)
+    request = pb.PutServingRequest(**({"sleep_seconds": 60} | fields))
+    with pytest.raises(InvalidArgument) as caught:
+        require_sleep(request, policy, [])
+    assert said in caught.value.message
+    assert caught.value.param == "sleep_seconds"
+    request = pb.PutServingRequest(sleep_seconds=60)
+    machine, pods = (
+        clusters_pb2.Cluster(
+            capacity=clusters_pb2.Capacity(engines=["builtin"], sleeping_engines=sleeping)
+        )
+        for sleeping in (["builtin"], [])
+    )
+    for clusters in ([], [machine], [pods, machine]):
+        require_sleep(request, policy, clusters)
+    with pytest.raises(InvalidArgument, match="No live cluster lets"):
+        require_sleep(request, policy, [pods])
+    require_sleep(pb.PutServingRequest(sleep_seconds=600, min_replicas=1), policy, [])
+    with pytest.raises(InvalidArgument, match="sglang"):
+        require_sleep(request, replace(policy, engine="sglang"), [])
 
 
 def test_what_can_be_is_taken() -> None:

@@ -102,7 +102,7 @@ class AdapterSet:
         """Makes one pass; returns True if everything is as it should be."""
         self._is_crowded = False
         try:
-            await self._resync(control)
+            await self.resync(control)
             await self._unload(control)
             # Not before: vLLM reads an adapter again for as long as it lists it.
             await self._clear()
@@ -113,7 +113,8 @@ class AdapterSet:
             return False
         return not self._errors
 
-    async def _resync(self, control: EngineControl) -> None:
+    async def resync(self, control: EngineControl) -> None:
+        """Forgets those that the engine does not list any more; raises EngineError."""
         there = set(await control.loaded_adapters())
         lost = self._loaded.keys() - there
         self._loaded = {one: self._loaded.get(one, "") for one in sorted(there)}

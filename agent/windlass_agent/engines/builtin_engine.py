@@ -19,6 +19,7 @@ _FLAGS = {
 }
 CAPABILITIES = EngineCapabilities(
     adapters=True,
+    sleep=True,
     embeddings=True,
     max_concurrency=8,
     routes=("/tokenize", "/v1/score", "/v1/rerank", ABORT),
@@ -44,6 +45,10 @@ class BuiltinEngine:
     def installed(self) -> bool:
         """Returns True if torch, transformers and PEFT can be imported."""
         return all(find_spec(package) for package in ("torch", "transformers", "peft"))
+
+    def sleeps(self, gpus: int) -> bool:
+        """Returns True: without a GPU it gives back the machine's memory."""
+        return True
 
     def programs(self) -> tuple[Path, ...]:
         """No others than the agent's."""

@@ -115,15 +115,24 @@ class HttpControl:
         self._require("weight_updates", lambda own: own.weight_updates)
         await self._call("POST", "/update_weights", {"version": version, "path": str(path)})
 
-    async def sleep(self) -> None:
-        """Gives its accelerator's memory back until `wake`."""
+    async def asleep(self) -> bool:
+        """Returns True from the beginning of a sleep until it has woken."""
         self._require("sleep", lambda own: own.sleep)
-        await self._call("POST", "/sleep", {})
+        found = await self._call("GET", "/is_sleeping", seconds=PROBE_SECONDS)
+        return bool(found["is_sleeping"])
+
+    async def sleep(self) -> None:
+        """Ends its open requests and gives its device's memory back; one that sleeps sleeps on."""
+        if not await self.asleep():
+            # vLLM's own way would be to cut what is open.
+            await self._call("POST", "/sleep?level=1&mode=wait")
 
     async def wake(self) -> None:
-        """Undoes `sleep`."""
+        """Takes the memory again, so that requests are answered; one that is awake stays so."""
         self._require("sleep", lambda own: own.sleep)
-        await self._call("POST", "/wake_up", {})
+        await self._call("POST", "/wake_up")
+        if await self.asleep():
+            raise EngineError(f"{self._name} sleeps on")
 
     async def weight_version(self) -> int:
         """The version of the base weights that answer now."""

@@ -13,7 +13,7 @@ from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
 
 # The concurrency is its keeper's default.
-CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=4)
+CAPABILITIES = EngineCapabilities(adapters=True, sleep=True, cache_salt=True, max_concurrency=4)
 # Of its `--help`; those that came last.
 _NEEDED = ("--lora-init-without-apply", "--cache-ram", "--kv-unified", ".sock", "draft-simple")
 _PROBE_SECONDS = 60
@@ -69,6 +69,10 @@ class LlamacppEngine:
             log.error("llamacpp_unavailable", program=str(self.program), reason=reason)
             return False
         log.info("llamacpp_found", program=str(self.program))
+        return True
+
+    def sleeps(self, gpus: int) -> bool:
+        """Returns True: its server ends, and its keeper starts another."""
         return True
 
     def programs(self) -> tuple[Path, ...]:

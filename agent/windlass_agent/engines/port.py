@@ -39,18 +39,19 @@ class EngineCapabilities:
     task: str = ""
     """`embed` or `score` for an engine that was started for this alone."""
 
-    def chosen(self, arguments: EngineArguments, nodes: int = 1) -> Self:
-        """Returns them as of an engine that was started with these arguments.
+    def chosen(self, arguments: EngineArguments, nodes: int = 1, *, sleeps: bool = False) -> Self:
+        """Returns them as of an engine that was started with these arguments, to sleep or not.
 
         On several nodes it loads no adapters, whose files lie on the first alone.
         """
         most = arguments.max_concurrency or self.max_concurrency
         task, adapters = arguments.task, self.adapters and nodes <= 1
         if task not in _OTHER_TASKS:
-            return replace(self, max_concurrency=most, adapters=adapters)
+            return replace(self, max_concurrency=most, adapters=adapters, sleep=sleeps)
         return replace(
             self,
             max_concurrency=most,
+            sleep=sleeps,
             task=task,
             adapters=False,
             embeddings=task == "embed",
@@ -77,6 +78,8 @@ class EngineSpec:
     """Number of GPUs allotted to it, on each of its nodes."""
     nodes: int = 1
     """Number of nodes that it runs on together."""
+    sleeps: bool = False
+    """True if it will be asked to sleep."""
     is_member: bool = False
     """True on each node but the first, where nothing answers requests."""
     tells_pooling: bool | None = None
@@ -134,11 +137,17 @@ class EngineControl(Protocol):
     async def update_weights(self, version: int, path: Path) -> None:
         """Replaces the base weights in place; requests before it finish on the old ones."""
 
+    async def asleep(self) -> bool:
+        """Returns True from the beginning of a sleep until it has woken."""
+
     async def sleep(self) -> None:
-        """Gives its accelerator's memory back until `wake`."""
+        """Ends its open requests and gives its device's memory back; one that sleeps sleeps on.
+
+        What comes then is refused, or held until it wakes.
+        """
 
     async def wake(self) -> None:
-        """Undoes `sleep`."""
+        """Takes the memory again, so that requests are answered; one that is awake stays so."""
 
     async def weight_version(self) -> int:
         """The version of the base weights that answer now."""
@@ -168,6 +177,9 @@ class EngineKind(Protocol):
 
     def installed(self) -> bool:
         """Returns True if this machine can start it; imports nothing heavy."""
+
+    def sleeps(self, gpus: int) -> bool:
+        """Returns True if one with so many GPUs can sleep."""
 
     def programs(self) -> tuple[Path, ...]:
         """Programs and libraries that it reads beside the agent's own."""

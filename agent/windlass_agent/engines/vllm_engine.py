@@ -21,7 +21,11 @@ from windlass_agent.engines.load import LoadNames
 from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
 
 CAPABILITIES = EngineCapabilities(
-    adapters=True, cache_salt=True, routes=("/tokenize", ABORT), max_concurrency=CONCURRENCY
+    adapters=True,
+    sleep=True,
+    cache_salt=True,
+    routes=("/tokenize", ABORT),
+    max_concurrency=CONCURRENCY,
 )
 OLDEST = (0, 32)
 # Seconds that open requests have after SIGTERM.
@@ -118,6 +122,10 @@ class VllmEngine:
         """Returns True if the environment has a vLLM that is new enough."""
         return has_release(self.python, "vllm", OLDEST)
 
+    def sleeps(self, gpus: int) -> bool:
+        """Returns True for one with a GPU: its weights go to the machine's memory."""
+        return gpus > 0
+
     def programs(self) -> tuple[Path, ...]:
         """The environment's."""
         return python_paths(self.python)
@@ -133,7 +141,9 @@ class VllmEngine:
                 ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
             )
         }
-        return _ENVIRONMENT | folders
+        # The routes of sleep come with others that steer it, all on a socket of the agent's.
+        steered = {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleeps else {}
+        return _ENVIRONMENT | folders | steered
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it with its environment's Python."""
@@ -150,6 +160,7 @@ class VllmEngine:
             *_guessing(spec, arguments),
             # The longest that fits, where the whole of the model does not.
             *([] if spec.arguments.context_length else ["--max-model-len=auto"]),
+            *(["--enable-sleep-mode"] if spec.sleeps and spec.gpus else []),
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
             *([] if spec.is_member else _answering(spec)),

@@ -1,7 +1,7 @@
 """Engines that should run, models that are wanted, and the bounds; pure."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -111,6 +111,9 @@ class Engine:
     nodes: int = 0
     # Of the model that guesses tokens for it; empty for none.
     draft_version_id: str = ""
+    # Whether it was started so that it can sleep, and whether it should sleep now.
+    sleeps: bool = False
+    asleep: bool = False
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
@@ -156,6 +159,8 @@ class Serving:
     schedule: tuple[ScheduleWindow, ...] = ()
     # Without requests, before what nobody keeps running ends; 0 for the installation's.
     idle_seconds: int = 0
+    # Without requests, before its engines sleep; 0: they do not.
+    sleep_seconds: int = 0
     # Ids of the clusters where its engines may run, with their weights; none for any.
     clusters: tuple[tuple[str, int], ...] = ()
     # Why fewer engines run.
@@ -321,11 +326,23 @@ class View:
         status = self.status(engine)
         return (
             engine.desired == RUNNING
+            and not engine.asleep
             and self.reaches(engine.cluster_id)
             and self.permits(engine.cluster_id, project_id)
             and status.phase == clusters_pb2.PHASE_RUNNING
             and bool(status.endpoint)
         )
+
+
+def why_none_sleeps(engine: str, clusters: Iterable[clusters_pb2.Cluster]) -> str:
+    """Returns why engines of a kind sleep in none of the clusters that have it; empty otherwise."""
+    holding = [one.capacity for one in clusters if engine in one.capacity.engines]
+    if not holding or any(engine in one.sleeping_engines for one in holding):
+        return ""
+    return (
+        f"No live cluster lets engines of the kind {engine!r} sleep: machines do, vLLM's with a "
+        "GPU alone, and Kubernetes does not."
+    )
 
 
 def engine_bound(quotas: Mapping[str, int], scope: str, identifier: str) -> int:

@@ -12,7 +12,7 @@ from windlass.inference.store import InferenceStore
 from windlass.metrics.inference import ENGINES
 
 POLL_SECONDS = 5.0
-STATES = ("starting", "ready", "failed", "ending")
+STATES = ("starting", "ready", "sleeping", "failed", "ending")
 
 
 async def publish(
@@ -49,6 +49,8 @@ def _state(engine: Engine, view: View) -> str:
     if engine.desired != RUNNING:
         return "ending"
     status = view.status(engine)
+    if status.phase == clusters_pb2.PHASE_SLEEPING:
+        return "sleeping"
     if status.phase == clusters_pb2.PHASE_RUNNING and status.endpoint:
         return "ready"
     return "failed" if engine.failed_at else "starting"

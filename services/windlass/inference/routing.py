@@ -18,9 +18,11 @@ DELETED_IDS = 10_000
 _STARTS = {
     "Downloading": "copying the model to the engine's machine",
     "WaitingToStart": "waiting until other engines of the machine have started",
+    "Waking": "waking the engine",
 }
 # Kueue's, before it admits a pod.
 _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
+_ASLEEP = "sleeping until somebody asks"
 _STACK = "waiting for the serving stack"
 _NO_PLACE = "waiting for a place among the adapters of the engine"
 _FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
@@ -142,6 +144,8 @@ def start_of(engine: Engine, view: View) -> str:
     status = view.status(engine)
     if engine.is_adopted:
         return _STACK
+    if status.phase == clusters_pb2.PHASE_SLEEPING:
+        return _ASLEEP if engine.asleep else _STARTS["Waking"]
     if status.phase == clusters_pb2.PHASE_RUNNING:
         return "loading the adapter"
     if status.phase != clusters_pb2.PHASE_STARTING:

@@ -51,6 +51,8 @@ engines = sa.Table(
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
     sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("sleeps", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("asleep", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
@@ -97,6 +99,7 @@ servings = sa.Table(
     sa.Column("target_cache", sa.Integer, nullable=False, server_default=str(TARGET_CACHE)),
     sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("sleep_seconds", sa.Integer, nullable=False, server_default="0"),
 )
 # One row: who plans now.
 schedulers = sa.Table(

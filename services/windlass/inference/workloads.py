@@ -73,6 +73,8 @@ class Workloads:
                 nodes=engine.nodes,
                 draft_version_id=engine.draft_version_id,
                 draft_files=await self.draft_files(engine.draft_version_id),
+                sleeps=engine.sleeps,
+                asleep=engine.asleep,
             )
         )
         return workload

@@ -99,6 +99,15 @@ def overloaded() -> ApiError:
     )
 
 
+def asleep() -> ApiError:
+    """A 503 of an engine that sleeps, for a request that was sent before that was known."""
+    return ApiError(
+        "The engine sleeps. Try again.",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        code="engine_asleep",
+    )
+
+
 def invalid_schema(where: str, why: str, *, code: str = "invalid_json_schema") -> ApiError:
     """A 400 for a schema that an answer cannot be held to."""
     return ApiError(f"Invalid schema for {where}. {why}", param=where, code=code)

@@ -3,5 +3,7 @@
 from prometheus_client import Gauge
 
 ENGINES = Gauge(
-    "windlass_engines", "Engines by state (`starting`, `ready`, `failed`, `ending`).", ["state"]
+    "windlass_engines",
+    "Engines by state (`starting`, `ready`, `sleeping`, `failed`, `ending`).",
+    ["state"],
 )

@@ -1,6 +1,7 @@
 """One engine of each kind, kept by an agent's driver, that the tests of a module share.
 
 vLLM is its build for CPUs, which serves like the one for GPUs; its start takes most of a minute.
+Asked to sleep, that one pauses by its own routes and keeps its memory (`VllmOnCpus`).
 SGLang is its wheel without a model (`tests/support/environments/sglang`): it runs on GPUs alone.
 """
 
@@ -18,10 +19,12 @@ from tests.support.environments.llama_server import llama_server
 from tests.support.environments.postgres import reachable_folder
 from tests.support.environments.sglang.env import sglang_python
 from tests.support.environments.vllm_env import turn, vllm_python
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments, to_message
 from windlass_agent.engines.registry import EnginePrograms, engines
+from windlass_agent.engines.vllm_engine import VllmEngine
 
 # One at once, so that a request that goes on keeps the next one waiting.
 ARGUMENTS = {
@@ -41,6 +44,17 @@ ARGUMENTS = {
 }
 
 
+# Those that sleep in the tests, all that can.
+SLEEPERS = ("builtin", "llamacpp", "vllm")
+
+
+class VllmOnCpus(VllmEngine):
+    """vLLM that is taken for one that can sleep, though it lacks a GPU to give memory back of."""
+
+    def sleeps(self, gpus: int) -> bool:
+        return True
+
+
 @dataclass
 class Kept:
     """An engine that runs, and the machine that keeps it."""
@@ -50,7 +64,7 @@ class Kept:
     store: Store
     generation: int = 1
 
-    def workload(self, *adapters: str) -> pb.Workload:
+    def workload(self, *adapters: str, asleep: bool = False) -> pb.Workload:
         """The next wish for the engine."""
         self.generation += 1
         return workload(
@@ -59,6 +73,8 @@ class Kept:
             kind=self.kind,
             arguments=to_message(ARGUMENTS[self.kind]),
             generation=self.generation,
+            sleeps=self.kind in SLEEPERS,
+            asleep=asleep,
         )
 
     async def take_over(self) -> None:
@@ -75,6 +91,16 @@ class Kept:
             pb.PHASE_RUNNING, generation=self.generation, loaded=len(adapters)
         )
         return status
+
+    async def asleep(self) -> None:
+        """Returns once the engine sleeps as it was told to."""
+
+        def sleeps() -> bool:
+            status = self.host.status()
+            assert status is not None
+            return (status.phase, status.reason) == (pb.PHASE_SLEEPING, "")
+
+        await until(sleeps, 60)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +132,8 @@ async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
         llama_server=await asyncio.to_thread(llama_server) if kind == "llamacpp" else None,
     )
     kinds = engines(programs)
+    if programs.vllm_python is not None:
+        kinds["vllm"] = VllmOnCpus(programs.vllm_python)
     engine = Kept(kind, Machine(folder, kinds=kinds, gpus=(), stop_on_close=False), store)
     with turn() if kind == "vllm" else nullcontext():
         try:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError
-from tests.integration.engine_kinds.conftest import ARGUMENTS, Kept
+from openai import AsyncOpenAI, BadRequestError, InternalServerError
+from tests.integration.engine_kinds.conftest import ARGUMENTS, SLEEPERS, Kept
 from tests.support.agents.engine_machine import say
 from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import until
@@ -227,6 +227,31 @@ async def test_it_outlives_its_agent(kept: Kept) -> None:
     status = await kept.loaded("mv-a")
     assert [process.pid for process in kept.host.processes()] == pids
     assert await say(status, "ft:mv-a") == before
+
+
+async def test_it_sleeps_until_it_is_needed_and_its_next_agent_finds_it_so(kept: Kept) -> None:
+    if kept.kind not in SLEEPERS:
+        assert not kept.host.kinds[kept.kind].sleeps(8)
+        return
+    status = await kept.loaded("mv-a")
+    assert status.capabilities.sleep
+    before = await say(status, "ft:mv-a")
+    pids = [process.pid for process in kept.host.processes()]
+    await kept.host.driver.apply(kept.workload("mv-a", asleep=True))
+    await until(lambda: (now := kept.host.status()) is not None and not now.endpoint)
+    await kept.asleep()
+    # Sent before its sender had heard.
+    if kept.kind == "vllm":
+        await say(status, "toy")
+    else:
+        with pytest.raises(InternalServerError, match="The engine sleeps"):
+            await say(status, "toy")
+    await kept.asleep()
+    await kept.take_over()
+    await kept.asleep()
+    status = await kept.loaded("mv-a")
+    assert await say(status, "ft:mv-a") == before
+    assert [process.pid for process in kept.host.processes()] == pids
 
 
 async def test_it_comes_back_with_its_adapters_after_its_own_death(kept: Kept) -> None:

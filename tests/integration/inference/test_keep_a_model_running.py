@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,6 +84,57 @@ def test_the_page_on_replicas_is_true_and_a_killed_one_is_not_missed(
     wait_until(lambda: state(server)["ready_replicas"] == 2, seconds=START_SECONDS)
     assert second.is_running()
     pages.run(pages.script(PAGE, after="Serve it on demand again"), environment, tmp_path)
+    wait_until(lambda: not engines(server))
+
+
+def test_the_page_on_sleep_is_true_and_a_request_wakes_the_engine(
+    server: Windlass, tmp_path: Path
+) -> None:
+    shell = Shell(server, tmp_path)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}", "MODEL": "my-base"}
+    # For less than ten minutes.
+    pages.run(
+        pages.script("how-to/let-idle-engines-sleep.md", {"600": "30"}), environment, tmp_path
+    )
+    client = server.openai(max_retries=0)
+
+    def say() -> tuple[str, int, int]:
+        answer = client.completions.create(
+            model="my-base", prompt="the quick", max_tokens=6, temperature=0
+        )
+        assert answer.usage
+        return answer.choices[0].text, answer.usage.prompt_tokens, answer.usage.completion_tokens
+
+    def shown() -> dict[str, Any]:
+        with server.http() as http:
+            (engine,) = http.get("/v1/engines").raise_for_status().json()["data"]
+        return {name: engine[name] for name in ("phase", "message")}
+
+    def counted() -> tuple[int, int, int]:
+        with server.http() as http:
+            asked = {"start_time": int(time.time()) - 86_400, "limit": 31}
+            days = http.get("/v1/usage", params=asked).raise_for_status().json()["data"]
+        rows = [row for day in days for row in day["results"]]
+        names = ("num_model_requests", "input_tokens", "output_tokens")
+        requests, given, made = (sum(row[name] for row in rows) for name in names)
+        return requests, given, made
+
+    before = say()
+    wait_until(lambda: shown()["phase"] == "sleeping", seconds=START_SECONDS)
+    assert shown()["message"] == state(server)["message"] == "sleeping until somebody asks"
+    assert state(server)["ready_replicas"] == 0
+    (process,) = engines(server)
+    requests, given, made = counted()
+    # Held, and answered by the engine that slept.
+    assert say() == before
+    assert [one.pid for one in engines(server)] == [process.pid]
+    assert shown() == {"phase": "running", "message": ""}
+    wait_until(lambda: counted() == (requests + 1, given + before[1], made + before[2]))
+    with server.http() as http:
+        refused = http.put("/v1/servings/my-base", json={"engine": "sglang", "sleep_seconds": 60})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "sleep_seconds")
+        http.delete("/v1/servings/my-base").raise_for_status()
     wait_until(lambda: not engines(server))
 
 

@@ -49,6 +49,8 @@ def workload(
     kind: str = "builtin",
     arguments: pb.EngineArguments | None = None,
     nodes: int = 0,
+    sleeps: bool = False,
+    asleep: bool = False,
 ) -> pb.Workload:
     """An engine of `mv-toy` with some of its adapters, and a draft where its arguments name one."""
     draft = "mv-draft" if arguments is not None and arguments.draft_model else ""
@@ -61,6 +63,8 @@ def workload(
         engine=pb.EngineWorkload(
             engine=kind,
             nodes=nodes,
+            sleeps=sleeps,
+            asleep=asleep,
             arguments=arguments,
             model="toy",
             model_version_id="mv-toy",

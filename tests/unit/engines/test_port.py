@@ -1,12 +1,16 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from windlass.inference_api.routes import ENGINE_ROUTES
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import CapabilityMissing, EngineError, EngineSpec
 from windlass_agent.engines.registry import engines
+from windlass_agent.engines.sglang.kind import SglangEngine
+from windlass_agent.engines.vllm_engine import VllmEngine
 
 
 def test_choosing_an_engine_imports_no_torch() -> None:
@@ -35,7 +39,8 @@ def test_a_wrong_address_is_refused(address: str) -> None:
 
 async def test_what_is_not_declared_is_refused_before_any_call() -> None:
     control = engines()["builtin"].control("unix:///nowhere/engine.sock")
-    for call in (control.sleep(), control.wake(), control.weight_version()):
+    sglang = SglangEngine(Path("python")).control("unix:///nowhere/engine.sock")
+    for call in (sglang.sleep(), sglang.wake(), sglang.asleep(), control.weight_version()):
         with pytest.raises(CapabilityMissing):
             await call
     with pytest.raises(CapabilityMissing, match="weight_updates"):
@@ -44,3 +49,20 @@ async def test_what_is_not_declared_is_refused_before_any_call() -> None:
     with pytest.raises(EngineError, match="did not answer"):
         await control.loaded_adapters()
     await control.close()
+    await sglang.close()
+
+
+def test_vllm_is_told_that_it_will_sleep_and_needs_a_gpu_for_that() -> None:
+    vllm = VllmEngine(Path("python"))
+    spec = EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///run/e/s", gpus=1)
+    assert "--enable-sleep-mode" not in vllm.command(spec)
+    assert "VLLM_SERVER_DEV_MODE" not in vllm.environment(spec)
+    sleeps = replace(spec, sleeps=True)
+    assert "--enable-sleep-mode" in vllm.command(sleeps)
+    assert vllm.environment(sleeps)["VLLM_SERVER_DEV_MODE"] == "1"
+    assert (vllm.sleeps(1), vllm.sleeps(0)) == (True, False)
+
+
+def test_no_request_of_a_tenant_reaches_what_steers_an_engine() -> None:
+    steering = {"sleep", "wake_up", "is_sleeping", "collective_rpc", "load_lora_adapter", "load"}
+    assert not steering & {path.rpartition("/")[2] for path in ENGINE_ROUTES}

@@ -37,17 +37,19 @@ def test_each_engine_is_in_one_state() -> None:
         engine("silent"),
         engine("loading"),
         engine("up"),
+        engine("idle"),
         engine("broken", failed_at=5.0),
         engine("gone", desired=DELETED),
     ]
     statuses = {
         "loading": pb.WorkloadStatus(phase=pb.PHASE_STARTING),
         "up": pb.WorkloadStatus(phase=pb.PHASE_RUNNING, endpoint="http://e"),
+        "idle": pb.WorkloadStatus(phase=pb.PHASE_SLEEPING),
         "broken": pb.WorkloadStatus(phase=pb.PHASE_FAILED),
         "gone": pb.WorkloadStatus(phase=pb.PHASE_RUNNING, endpoint="http://g"),
     }
     view = View(names={}, statuses=statuses, clusters={})
     measure(Rows(now=0.0, engines=engines, wants=[]), view)
-    assert counted() == {"starting": 2, "ready": 1, "failed": 1, "ending": 1}
+    assert counted() == {"starting": 2, "ready": 1, "sleeping": 1, "failed": 1, "ending": 1}
     measure(Rows(now=0.0, engines=[], wants=[]), view)
     assert counted() == dict.fromkeys(STATES, 0)

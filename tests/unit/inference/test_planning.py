@@ -33,7 +33,10 @@ NAMES = {
     for version, engine in [*((base, base) for base in BASES[:3]), *ADAPTERS.items()]
     if engine != "mv-gone" and not version.endswith("c")
 }
-PHASES = [pb.PHASE_PENDING, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_FAILED, pb.PHASE_STOPPED]
+PHASES = [
+    pb.PHASE_PENDING, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_FAILED, pb.PHASE_STOPPED,
+    pb.PHASE_SLEEPING,
+]  # fmt: skip
 
 
 def numbered() -> Callable[[], str]:
@@ -55,11 +58,14 @@ def wants(draw: st.DrawFn) -> list[WantedVersion]:
 def servings(draw: st.DrawFn) -> list[Serving]:
     versions = draw(st.sets(st.sampled_from([*BASES, *ADAPTERS]), max_size=2))
     return [
-        Serving("", version, "org", version, ADAPTERS.get(version, version), replicas, NOW - age)
+        Serving(
+            "", version, "org", version, ADAPTERS.get(version, version), replicas, NOW - age,
+            sleep_seconds=draw(st.sampled_from([0, 0, 30])),
+        )
         for version in sorted(versions)
         for replicas in [draw(st.integers(1, 3))]
         for age in [draw(st.sampled_from([1.0, 40.0]))]
-    ]
+    ]  # fmt: skip
 
 
 @st.composite
@@ -86,6 +92,8 @@ def engine_rows(draw: st.DrawFn) -> list[Engine]:
                 adapters=tuple(one for one in adapters if ADAPTERS[one] == version),
                 created_at=NOW - 100,
                 urls_at=NOW - draw(st.sampled_from([0, 2000])),
+                sleeps=draw(st.booleans()),
+                asleep=draw(st.sampled_from([False, False, True])),
                 failures=1 if failed_at else draw(st.integers(0, 3)),
                 failed_at=failed_at,
                 retry_at=failed_at and NOW - draw(st.sampled_from([-10, 10])),
@@ -114,7 +122,11 @@ def worlds(draw: st.DrawFn, engines: list[Engine]) -> View:
             roles=["jobs", "engines"] if draw(usually) else ["jobs"],
             shared=draw(usually),
             embedded=draw(usually),
-            capacity=pb.Capacity(engines=["builtin"], engine_slots=draw(st.integers(0, 3))),
+            capacity=pb.Capacity(
+                engines=["builtin"],
+                engine_slots=draw(st.integers(0, 3)),
+                sleeping_engines=["builtin"] if draw(usually) else [],
+            ),
         )
         for one in live
     }

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from windlass.inference_api.errors import ApiError, bad_value, too_long, wrong_task
+from windlass.inference_api.errors import ApiError, asleep, bad_value, too_long, wrong_task
 from windlass.inference_api.requests import SamplingParams
 from windlass_agent.engines.builtin.constraints import Constraint, Grammars
 from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedAdapter
@@ -16,6 +16,7 @@ from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel, Task
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
+from windlass_agent.engines.builtin.generation.sleeping import ModelSleep
 from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.tools.learning import Learner
 
@@ -34,6 +35,7 @@ class EngineService:
     metrics: EngineMetrics
     grammars: Grammars
     tools: Learner
+    sleep: ModelSleep
     embedding_places: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(EMBEDDINGS_AT_ONCE)
     )
@@ -42,8 +44,10 @@ class EngineService:
     def use(self, model: str, *tasks: Task) -> Iterator[LoadedAdapter | None]:
         """Pins the adapter called `model` (None: the base) in memory.
 
-        Raises ApiError 404 for no such model, 400 for one of none of the tasks.
+        Raises ApiError 404 for no such model, 400 for one of none of the tasks, 503 in its sleep.
         """
+        if self.sleep.asleep:
+            raise asleep()
         with self.adapters.use(model) as adapter:
             task = self.model.task
             if adapter is not None:

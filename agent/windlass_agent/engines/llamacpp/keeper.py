@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core.telemetry import logger
-from windlass.inference_api.errors import model_not_found
+from windlass.inference_api.errors import asleep, model_not_found
 from windlass_agent.engines.llamacpp import conversion
-from windlass_agent.engines.llamacpp.server import LlamaServer, ServerSettings
+from windlass_agent.engines.llamacpp.server import LlamaServer, ServerFailure, ServerSettings
 
 _POLL_SECONDS = 0.1
 _log = logger("engine")
@@ -44,6 +44,8 @@ class Keeper:
         self._server: LlamaServer | None = None
         self._retired: LlamaServer | None = None
         self._started = 0
+        self.asleep = False
+        """True from the beginning of a sleep until it has woken."""
         self._changing = asyncio.Lock()
         self._failed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +76,7 @@ class Keeper:
 
     async def answers(self) -> bool:
         """Returns True if requests are answered."""
-        return self._server is not None and await self._server.answers()
+        return self.asleep or (self._server is not None and await self._server.answers())
 
     async def metrics(self) -> bytes:
         """The page for Prometheus of the server that answers; raises as that does."""
@@ -87,6 +89,8 @@ class Keeper:
     @asynccontextmanager
     async def turn(self, model: str, salt: str) -> AsyncIterator[Turn]:
         """Waits for a slot for a request of `model`; raises ApiError 404 or 503."""
+        if self.asleep:
+            raise asleep()
         server = self._server
         if server is None or (model != self.model and model not in self._adapters):
             raise model_not_found(model)
@@ -108,6 +112,8 @@ class Keeper:
             if name in self._adapters:
                 # A caller that gave up waiting asks again.
                 return
+            if self.asleep:
+                raise ServerFailure("The engine sleeps.")
             target = self.settings.folder / f"{self._started}.gguf"
             try:
                 await conversion.write_adapter(folder, base=self._base, target=target)
@@ -126,6 +132,23 @@ class Keeper:
                 one: path for one, path in adapters.items() if one == name or one in self._adapters
             }
             self._adopt(server)
+
+    async def sleep(self) -> None:
+        """Ends the server once its requests have ended; one that sleeps sleeps on."""
+        async with self._changing:
+            self.asleep = True
+            while self.open or self._retired is not None:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+            server, self._server = self._server, None
+            if server is not None:
+                await server.end()
+
+    async def wake(self) -> None:
+        """Starts a server with the adapters of before; raises ServerFailure."""
+        async with self._changing:
+            if self._server is None:
+                self._adopt(await self._begin(self._adapters))
+            self.asleep = False
 
     def unload(self, name: str) -> bool:
         """Stops serving an adapter; returns False if it is not loaded. Its open requests go on."""

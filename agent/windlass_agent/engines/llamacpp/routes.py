@@ -21,6 +21,7 @@ from windlass_agent.engines.llamacpp.bodies import (
     placed,
 )
 from windlass_agent.engines.llamacpp.keeper import Keeper
+from windlass_agent.engines.sleep_routes import sleep_routes
 
 KEEPER = web.AppKey("keeper", Keeper)
 
@@ -28,6 +29,7 @@ KEEPER = web.AppKey("keeper", Keeper)
 def build_app(keeper: Keeper) -> web.Application:
     """The application around a keeper."""
     app = kept_app(keeper, {"/v1/chat/completions": _chat, "/v1/completions": _completion})
+    app.add_routes(sleep_routes(lambda _: keeper))
     app[KEEPER] = keeper
     return app
 

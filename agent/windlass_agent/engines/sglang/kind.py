@@ -81,6 +81,10 @@ class SglangEngine:
         """Returns True if the environment has an SGLang that is new enough."""
         return has_release(self.python, "sglang", OLDEST)
 
+    def sleeps(self, gpus: int) -> bool:
+        """Returns False: a request that comes while it releases its memory would end it."""
+        return False
+
     def programs(self) -> tuple[Path, ...]:
         """The environment's."""
         return python_paths(self.python)

@@ -28,6 +28,7 @@ class Allocator:
 
     A waiting workload holds up those behind it that need the same, and no others. A GPU is
     one job's alone, or one engine's that asks for that; other engines share those that are left.
+    Whoever does not use its GPUs for a while lends them, and waits until it has them again.
     """
 
     def __init__(self, machine: Machine):
@@ -35,6 +36,8 @@ class Allocator:
         self._sizes: dict[str, int] = {}
         self._held: dict[_Key, Allotment] = {}
         self._waiting: dict[_Key, _Waiter] = {}
+        # Those of which others may have the devices now.
+        self._lending: set[_Key] = set()
         # What is kept for somebody who waits for it, and for whom.
         self._kept: dict[tuple[str, str], _Key] = {}
         # Places in the queues; None once they have changed.
@@ -48,15 +51,16 @@ class Allocator:
     def held(self, *kinds: str) -> Resources:
         """The resources that the workloads of some kinds hold together."""
         allotments = [one for (kind, _), one in self._held.items() if kind in kinds]
+        used = [one for key, one in self._used() if key[0] in kinds]
         return Resources(
-            gpus=len({device.id for one in allotments for device in one.devices}),
+            gpus=len({device.id for one in used for device in one.devices}),
             cpus=sum(one.cpus for one in allotments),
             memory_bytes=sum(one.memory_bytes for one in allotments),
         )
 
     def used(self, device: Device) -> bool:
         """Returns True if somebody holds the device."""
-        return any(device in one.devices for one in self._held.values())
+        return any(device in one.devices for _, one in self._used())
 
     def count(self, kind: str) -> int:
         """The number of places held by a kind; above its size when what was adopted needs more."""
@@ -75,15 +79,21 @@ class Allocator:
     def lack(self, key: _Key) -> str:
         """The lack that a workload waits for, in words; empty for a slot, and without a wait."""
         waiter = self._waiting.get(key)
-        if waiter is None or self.count(key[0]) >= self._sizes[key[0]]:
+        lacking = [] if waiter is None else self._lacking(key, waiter)
+        if waiter is None or SLOT in lacking:
             return ""
-        for what in self._short(key[0], waiter.asked):
+        for what in lacking:
             free, total = self._free(key[0], waiter.asked)[what], self._total()[what]
             return (
                 f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
                 f"{_spelled(what, max(0, free))} of {_spelled(what, total)} free"
             )
         return "Waiting for earlier workloads"
+
+    def waits_for_gpus(self, key: _Key) -> bool:
+        """Returns True if a workload waits for GPUs, and for nothing else."""
+        waiter = self._waiting.get(key)
+        return waiter is not None and self._lacking(key, waiter) == [GPUS]
 
     def never(self, asked: ResourceRequest) -> str:
         """The lack that the machine can never fill, in words; empty when it has enough."""
@@ -113,30 +123,77 @@ class Allocator:
         """Takes a share at once, free or not, for something that runs already."""
         self._held[key] = allotment
 
+    def lend(self, key: _Key) -> None:
+        """Lets others have the devices of a workload that does not use them now."""
+        if key in self._held:
+            self._lending.add(key)
+            self._reconsider()
+
+    async def take_back(self, key: _Key) -> None:
+        """Waits until a workload that lends its devices has them again; returns at once otherwise.
+
+        A cancelled wait leaves them with the others.
+        """
+        if key not in self._lending:
+            return
+        held = self._held[key]
+        asked = ResourceRequest(gpus=len(held.devices), alone=held.alone)
+        waiter = self._waiting[key] = _Waiter(asked, frozenset(_needs(key[0], _amounts(asked))))
+        self._positions = None
+        self._consider(key, waiter)
+        try:
+            await waiter.turn.wait()
+        except BaseException:
+            self._leave(key)
+            raise
+
     def release(self, key: _Key) -> None:
         """Gives up a share, or the wait for one."""
         held = self._held.pop(key, None)
+        self._lending.discard(key)
+        self._leave(key, freed=held is not None)
+
+    def _leave(self, key: _Key, *, freed: bool = False) -> None:
+        """Takes a workload out of the queue."""
         if self._waiting.pop(key, None) is not None:
             self._positions = None
         # Of thousands who wait, few leave something to others when they go.
-        if held is not None or key in self._kept.values():
-            self._kept.clear()
-            for waiting, waiter in tuple(self._waiting.items()):
-                if waiter.needs.isdisjoint(self._kept):
-                    self._consider(waiting, waiter)
+        if freed or key in self._kept.values():
+            self._reconsider()
+
+    def _reconsider(self) -> None:
+        self._kept.clear()
+        for waiting, waiter in tuple(self._waiting.items()):
+            if waiter.needs.isdisjoint(self._kept):
+                self._consider(waiting, waiter)
 
     def _consider(self, key: _Key, waiter: _Waiter) -> None:
         """Gives somebody a share, unless it is not there or others wait for the same."""
         kind = key[0]
         if not waiter.needs.isdisjoint(self._kept):
             return
-        if lacking := self._short(kind, waiter.asked):
+        if lacking := self._lacking(key, waiter):
             self._kept.update(dict.fromkeys(_needs(kind, lacking), key))
             return
         del self._waiting[key]
         self._positions = None
-        self._held[key] = self._allot(kind, waiter.asked)
+        if key in self._lending:
+            self._lending.discard(key)
+        else:
+            self._held[key] = self._allot(kind, waiter.asked)
         waiter.turn.set()
+
+    def _lacking(self, key: _Key, waiter: _Waiter) -> list[str]:
+        """The resources that a workload waits for, of which there are too few."""
+        if key not in self._lending:
+            return self._short(key[0], waiter.asked)
+        # Its own, whichever others are free.
+        free = self._devices(key[0], waiter.asked)
+        return [] if set(self._held[key].devices) <= set(free) else [GPUS]
+
+    def _used(self) -> Iterable[tuple[_Key, Allotment]]:
+        """Shares of those that use their devices."""
+        return ((key, one) for key, one in self._held.items() if key not in self._lending)
 
     def _short(self, kind: str, asked: ResourceRequest) -> list[str]:
         """The resources that there are too few of now."""
@@ -159,7 +216,7 @@ class Allocator:
     def _devices(self, kind: str, asked: ResourceRequest) -> list[Device]:
         """The devices that one more of the kind may have, those that fewest have first."""
         shared, taken = Counter[str](), set[str]()
-        for (holder, _), one in self._held.items():
+        for (holder, _), one in self._used():
             for device in one.devices:
                 shared[device.id] += 1
                 if holder == JOB or one.alone:
@@ -209,6 +266,18 @@ class SlotPool:
     def take(self, name: str, allotment: Allotment) -> None:
         """Takes a place at once, free or not, for something that runs already."""
         self.allocator.take((self.kind, name), allotment)
+
+    def waits_for_gpus(self, name: str) -> bool:
+        """Returns True if a workload waits for GPUs, and for nothing else."""
+        return self.allocator.waits_for_gpus((self.kind, name))
+
+    def lend(self, name: str) -> None:
+        """Lets others have the devices of a workload that does not use them now."""
+        self.allocator.lend((self.kind, name))
+
+    async def take_back(self, name: str) -> None:
+        """Waits until a workload that lends its devices has them again."""
+        await self.allocator.take_back((self.kind, name))
 
     def release(self, name: str) -> None:
         """Gives up a place, or the wait for one."""

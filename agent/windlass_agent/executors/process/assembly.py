@@ -87,13 +87,13 @@ def process_executor(
         drain_seconds=drain_seconds,
         changed=changed,
     )
-    models = ModelCache(data / "models")
+    models, share = ModelCache(data / "models"), _bounded(engine_share, machine)
     engine_driver = EngineDriver(
         data=data,
         models=models,
         sockets=sockets,
         places=engines,
-        share=_bounded(engine_share, machine),
+        share=share,
         engines=kinds,
         drain_seconds=engine_drain_seconds,
         changed=changed,
@@ -115,6 +115,7 @@ def process_executor(
         jobs=jobs,
         engines=engines,
         kinds=(*sorted(kinds), ADOPTED),
+        sleeping=tuple(sorted(name for name, kind in kinds.items() if kind.sleeps(share.gpus))),
         runners=server,
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),

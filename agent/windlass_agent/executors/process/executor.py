@@ -22,8 +22,8 @@ log = telemetry.logger("executor")
 class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
-    `kinds` are those of engines that can run here, `backends` those whose jobs can, `libraries`
-    what some of their settings need.
+    `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
+    those whose jobs can run, `libraries` what some of their settings need.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class ProcessExecutor:
         engines: SlotPool,
         runners: RunnerServer,
         kinds: Sequence[str],
+        sleeping: Sequence[str],
         backends: Sequence[str],
         libraries: Sequence[str] = (),
         changed: Callable[[], None],
     ):
         self._kinds = kinds
+        self._sleeping = sleeping
         self._backends = backends
         self._libraries = libraries
         self._drivers = drivers
@@ -126,6 +128,7 @@ class ProcessExecutor:
                 for one in machine.devices[:MAX_DEVICES]
             ],
             engines=self._kinds,
+            sleeping_engines=self._sleeping,
             backends=self._backends,
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,

@@ -36,6 +36,7 @@ _KEPT = (
     "target_wait_seconds",
     "schedule",
     "idle_seconds",
+    "sleep_seconds",
     "clusters",
     "gpus",
     "nodes",
@@ -123,6 +124,15 @@ def activate(
             "server's. Default: 0.",
         ),
     ] = None,
+    sleep_seconds: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_IDLE_SECONDS,
+            help="Seconds without requests before its engines sleep, which wake for the next one; "
+            "0: they do not. Default: 0.",
+        ),
+    ] = None,
     clusters: Annotated[
         list[str] | None,
         typer.Option(
@@ -170,6 +180,7 @@ def activate(
         "target_gpu": target_gpu,
         "target_wait_seconds": target_wait_seconds,
         "idle_seconds": idle_seconds,
+        "sleep_seconds": sleep_seconds,
         "engine": engine,
         "gpus": gpus,
         "nodes": nodes,

@@ -158,6 +158,7 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
     if not engines:
         del capacity.engines[:]
         del capacity.grouped_engines[:]
+        del capacity.sleeping_engines[:]
         capacity.keeps_models = False
     return capacity
 

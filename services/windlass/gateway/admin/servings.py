@@ -98,6 +98,16 @@ class PutServing(Body):
             "least; 0: the installation's.",
         ),
     ] = 0
+    sleep_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_IDLE_SECONDS,
+            description="Seconds without requests before its engines sleep, 30 at least: each "
+            "gives its device's memory back, keeps its place, and wakes for the next request; 0: "
+            "they do not.",
+        ),
+    ] = 0
     clusters: Annotated[
         dict[
             Annotated[str, Field(max_length=IDENTIFIER_LENGTH, pattern=r"^[A-Za-z0-9._-]+$")],
@@ -168,6 +178,7 @@ def servings_router(app: App) -> APIRouter:
             target_wait_seconds=body.target_wait_seconds,
             schedule=window_messages(body.schedule),
             idle_seconds=body.idle_seconds,
+            sleep_seconds=body.sleep_seconds,
             clusters=body.clusters,
         )
         for cluster_id in body.clusters:

@@ -12,8 +12,9 @@ from windlass.inference.domain import (
     InferencePolicy,
     Rows,
     View,
+    why_none_sleeps,
 )
-from windlass.inference.planning import elsewhere, replacing
+from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import is_over, revised
@@ -54,6 +55,7 @@ class Planner:
         for engine in tuple(state.running.values()):
             state.revise(engine, revised(state, engine, self._adapters))
         trim(state)
+        sleeping.give_way(state)
         self._place_missing()
         for version in tuple(state.wants):
             if self._may_be_placed(version) and (beside := replacing.place_beside(state, version)):
@@ -163,6 +165,8 @@ class Planner:
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
+        if self._round.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
+            return refusal
         nodes = self._round.nodes(version)
         if not any(self._round.runs(version, one) for one in clusters):
             return (

@@ -5,7 +5,7 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
 from windlass.inference.domain import MAX_RETRY_SECONDS, RETRY_SECONDS, Engine
-from windlass.inference.planning import elsewhere, replacing
+from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement
 from windlass.inference.planning.round import Round
 from windlass.workload_phases import TERMINAL_PHASES
@@ -48,9 +48,13 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
-    wanted = adapters.of(engine)
-    if set(wanted) != set(engine.adapters):
-        return state.renewed(replace(engine, adapters=wanted))
+    asleep = sleeping.is_due(state, engine)
+    # One that sleeps loads no other adapters before it wakes.
+    wanted = engine.adapters if asleep else adapters.of(engine)
+    if asleep != engine.asleep or set(wanted) != set(engine.adapters):
+        return state.renewed(replace(engine, asleep=asleep, adapters=wanted))
+    if asleep:
+        return engine
     stale = state.now - engine.urls_at > state.policy.url_seconds
     if stale and not _is_settled(state, engine):
         return state.renewed(engine)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import TARGET_REQUESTS
 from windlass.engine_arguments import TOLD_FORMATS, UNCHOSEN, EngineArguments, with_formats
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
@@ -150,15 +149,7 @@ class Round:
         return max(1, self._pinned[version], self._scaled.get(version, 0))
 
     def _scale(self, serving: Serving, rows: Rows, scalers: Scalers) -> int:
-        bounds = ScaleBounds(
-            least=max(1, serving.least(self.now)),
-            most=serving.max_replicas,
-            target=serving.target_requests or TARGET_REQUESTS,
-            target_cache=serving.target_cache,
-            target_gpu=serving.target_gpu,
-            target_wait_seconds=serving.target_wait_seconds,
-            set_at=serving.updated_at,
-        )
+        bounds = ScaleBounds.of(serving, self.now)
         version = serving.version_id
         engines = [
             engine
@@ -184,11 +175,14 @@ class Round:
         """The time when a wanted version was wanted last."""
         return max((want.used_at for want in self.wants.get(version, ())), default=0.0)
 
+    def asked_at(self, version: str) -> float:
+        """The time when a request asked for a version or an adapter of it last; 0 for none."""
+        wants = self.wants.get(version, ())
+        return max((want.used_at for want in wants if want.serving is None), default=0.0)
+
     def is_kept_alone(self, version: str) -> bool:
         """Returns True if no request has asked for it for long, and a serving keeps it."""
-        wants = self.wants.get(version, ())
-        asked = [want.used_at for want in wants if want.serving is None]
-        return self.now - max(asked, default=0.0) > AWAITED_SECONDS
+        return self.now - self.asked_at(version) > AWAITED_SECONDS
 
     def counted(self) -> list[Engine]:
         """The engines that take places: those of other people's stacks take none."""
@@ -220,9 +214,15 @@ class Round:
             gpus = self._fitting(engine, kind, arguments)
         # An engine of before there were several has none.
         nodes = nodes if nodes > 1 else 0
-        draft = self.draft_id(engine.version_id)
-        changed = replace(engine, engine=kind, arguments=arguments, gpus=gpus, nodes=nodes)
-        return replace(changed, draft_version_id=draft)
+        return replace(
+            engine,
+            engine=kind,
+            arguments=arguments,
+            gpus=gpus,
+            nodes=nodes,
+            draft_version_id=self.draft_id(engine.version_id),
+            sleeps=bool(self.sleep_seconds(engine.version_id)),
+        )
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -239,6 +239,11 @@ class Round:
     def _idle_seconds(self, version: str) -> float:
         serving = self._serving(version)
         return (serving and serving.idle_seconds) or self.policy.idle_seconds
+
+    def sleep_seconds(self, version: str) -> int:
+        """The seconds without a request before engines of a version sleep; 0: they do not."""
+        serving = self._serving(version)
+        return serving.sleep_seconds if serving else 0
 
     def gpus(self, version: str) -> int:
         """The GPUs that each engine of a version should have alone; 0 for what is usual."""
@@ -286,7 +291,10 @@ class Round:
             stack = self.stack(version)
             is_there = stack is not None and cluster.id == stack.cluster_id
             return is_there and REACHES in cluster.capacity.engines
-        return self.kind(version) in (
+        kind = self.kind(version)
+        if self.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
+            return False
+        return kind in (
             cluster.capacity.grouped_engines
             if self.nodes(version) > 1
             else cluster.capacity.engines

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from windlass.api.clusters.v1.clusters_pb2 import ServingLoad
+from windlass.bounds import TARGET_REQUESTS
+from windlass.inference.domain import Serving
 
 # A load so near to the target changes nothing.
 TOLERANCE = 0.1
@@ -42,6 +44,19 @@ class ScaleBounds:
     target_wait_seconds: int = 0
     # When they were set: what was learned with others counts no more.
     set_at: float = 0.0
+
+    @classmethod
+    def of(cls, serving: Serving, now: float) -> Self:
+        """Returns the bounds that a serving sets at a time, in Unix seconds."""
+        return cls(
+            least=max(1, serving.least(now)),
+            most=serving.max_replicas,
+            target=serving.target_requests or TARGET_REQUESTS,
+            target_cache=serving.target_cache,
+            target_gpu=serving.target_gpu,
+            target_wait_seconds=serving.target_wait_seconds,
+            set_at=serving.updated_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)

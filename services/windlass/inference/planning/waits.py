@@ -9,6 +9,8 @@ from windlass.inference.domain import Engine, View
 # An engine waits so long in one cluster before another one is asked, then twice as long in that.
 ASK_SECONDS = 30.0
 MAX_ASK_SECONDS = 600.0
+# An engine waits so long for its place before one that sleeps there ends, and before the next.
+PLACE_SECONDS = 5.0
 
 
 class Waits:
@@ -21,11 +23,14 @@ class Waits:
         self._since: dict[str, float] = {}
         # By version.
         self._asked: dict[str, int] = {}
+        # When another one ended for each.
+        self._given: dict[str, float] = {}
 
     def observe(self, now: float, engines: Iterable[Engine], view: View) -> None:
         """Notes which of the running engines wait at this moment, and forgets what is gone."""
         waiting = [one for one in engines if view.status(one).phase == clusters_pb2.PHASE_PENDING]
         self._since = {one.id: self._since.get(one.id, now) for one in waiting}
+        self._given = {one: at for one, at in self._given.items() if one in self._since}
         versions = {one.version_id for one in waiting}
         self._asked = {one: count for one, count in self._asked.items() if one in versions}
 
@@ -42,3 +47,12 @@ class Waits:
     def ask(self, version_id: str) -> None:
         """Notes that one more cluster is asked."""
         self._asked[version_id] = self._asked.get(version_id, 0) + 1
+
+    def is_due_a_place(self, engine: Engine, now: float) -> bool:
+        """Returns True if a sleeping engine should end for one that waits."""
+        since = max(self._since.get(engine.id, now), self._given.get(engine.id, 0.0))
+        return now - since > PLACE_SECONDS
+
+    def note_place(self, engine: Engine, now: float) -> None:
+        """Notes that another one ends for it."""
+        self._given[engine.id] = now

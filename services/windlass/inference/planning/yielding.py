@@ -20,7 +20,8 @@ def trim(state: Round) -> None:
         for engine in state.counted()
         if engine.replica or state.is_kept_alone(engine.version_id)
     ]
-    for engine in sorted(spare, key=lambda one: (-one.replica, -one.created_at, one.id)):
+    spare.sort(key=lambda one: (not one.asleep, -one.replica, -one.created_at, one.id))
+    for engine in spare:
         beyond = [scope for scope, own, bound in _scopes(state, engine) if len(own) > bound]
         if beyond or len(state.counted()) > state.policy.max_engines:
             state.end(engine)
@@ -83,19 +84,21 @@ def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine
 def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     """Gives up an engine, unless all are busy or wanted later than this.
 
-    Of those that are idle, one of the project that has the most, wanted longest ago. A
-    project that has none and has waited gets a busy one of a project that has several. What
-    no request asks for takes the place of its own project's engines alone.
+    One that sleeps comes first, kept running or not. Of those that are idle, one of the project
+    that has the most, wanted longest ago. A project that has none and has waited gets a busy
+    one of a project that has several. What no request asks for takes the place of its own
+    project's engines alone, and lets those sleep that are kept.
     """
     bound = min(state.now - EVICTABLE_SECONDS, state.used_at(version))
+    is_asked = not state.is_kept_alone(version)
     # What has just started was wanted by somebody, who may wait for it, and might have to yield
     # to this one, and so on. One of the version itself would only change its number.
     settled = [one for one in among if state.now - one.created_at > WAITED_SECONDS]
     old = [one for one in settled if one.version_id != version]
-    if state.is_kept_alone(version):
+    if not is_asked:
         project = state.names[version].project_id
         old = [engine for engine in old if engine.project_id == project]
-    idle = [engine for engine in old if _is_idle(state, engine, bound)]
+    idle = [one for one in old if _is_idle(state, one, bound) or (one.asleep and is_asked)]
     if not idle and _waits_without_any(state, version):
         idle = [one for one in old if _is_spare(state, one) or state.share(one.project_id) > 1]
     if not idle:
@@ -103,17 +106,23 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     victim = min(
         idle,
         key=lambda engine: (
+            not engine.asleep,
             -state.share(engine.project_id),
             state.used_at(engine.version_id),
             -engine.replica,
         ),
     )
-    state.end(victim)
-    if not state.engines_of(victim.version_id):
-        # Without its wants, or the next round would start it again.
-        dropped = state.wants.pop(victim.version_id, [])
-        state.changes.dropped += [want for want in dropped if want.serving is None]
+    give_up(state, victim)
     return True
+
+
+def give_up(state: Round, engine: Engine) -> None:
+    """Ends an engine for another, and the wants of a version that has no other one left."""
+    state.end(engine)
+    if not state.engines_of(engine.version_id):
+        # Or the next round would start it again.
+        dropped = state.wants.pop(engine.version_id, [])
+        state.changes.dropped += [want for want in dropped if want.serving is None]
 
 
 def _is_spare(state: Round, engine: Engine) -> bool:

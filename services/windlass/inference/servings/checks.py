@@ -1,7 +1,10 @@
 """Checks of a request to set how a model is served, each with the field that is at fault."""
 
+from collections.abc import Iterable
+
 from pydantic import ValidationError
 
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.bounds import (
@@ -16,12 +19,14 @@ from windlass.bounds import (
     MAX_TARGET_REQUESTS,
     MAX_TARGET_WAIT_SECONDS,
     MIN_IDLE_SECONDS,
+    MIN_SLEEP_SECONDS,
     TARGET_CACHE,
 )
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.engine_arguments import (
     GROUPED,
+    SLEEPING,
     TAKEN,
     EngineArguments,
     divided,
@@ -29,7 +34,7 @@ from windlass.engine_arguments import (
     not_taken,
     require_guesses,
 )
-from windlass.inference.domain import Serving
+from windlass.inference.domain import InferencePolicy, Serving, why_none_sleeps
 from windlass.serving_schedules import (
     MAX_WINDOWS,
     ScheduleWindow,
@@ -39,7 +44,7 @@ from windlass.serving_schedules import (
 # What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
     "engine", "arguments", "gpus", "nodes", "max_replicas", "target_requests", "target_cache",
-    "target_gpu", "target_wait_seconds", "schedule", "idle_seconds", "clusters",
+    "target_gpu", "target_wait_seconds", "schedule", "idle_seconds", "sleep_seconds", "clusters",
 )  # fmt: skip
 # The most of what is at least 0.
 _MOST = {
@@ -54,7 +59,9 @@ _MOST = {
 
 
 # What gateways of the release before do not know, and where nobody has said otherwise.
-_USUAL = {"target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0}
+_USUAL = {
+    "target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0, "sleep_seconds": 0,
+}  # fmt: skip
 
 
 def complete(request: pb.PutServingRequest, before: Serving | None) -> None:
@@ -78,6 +85,12 @@ def require_bounds(request: pb.PutServingRequest) -> None:
         raise InvalidArgument(
             f"idle_seconds must be 0, or {MIN_IDLE_SECONDS} to {MAX_IDLE_SECONDS}.",
             param="idle_seconds",
+        )
+    seconds = request.sleep_seconds
+    if seconds and not MIN_SLEEP_SECONDS <= seconds <= MAX_IDLE_SECONDS:
+        raise InvalidArgument(
+            f"sleep_seconds must be 0, or {MIN_SLEEP_SECONDS} to {MAX_IDLE_SECONDS}.",
+            param="sleep_seconds",
         )
     weights = request.clusters.values()
     if len(weights) > MAX_CLUSTERS or not all(1 <= one <= MAX_CLUSTER_WEIGHT for one in weights):
@@ -152,6 +165,28 @@ def require_guesser(request: pb.PutServingRequest, arguments: EngineArguments) -
     except ValueError as error:
         name, _, _ = str(error).partition(" ")
         raise InvalidArgument(str(error), param=f"arguments.{name}") from error
+
+
+def require_sleep(
+    request: pb.PutServingRequest,
+    policy: InferencePolicy,
+    clusters: Iterable[clusters_pb2.Cluster],
+) -> None:
+    """Raises InvalidArgument where a serving's engines should sleep, and cannot or never would."""
+    if not request.sleep_seconds:
+        return
+    engine, idle = request.engine or policy.engine, request.idle_seconds or policy.idle_seconds
+    if engine not in SLEEPING:
+        able = ", ".join(sorted(SLEEPING))
+        refusal = f"Engines of the kind {engine!r} cannot sleep; those of {able} can."
+    elif request.nodes > 1:
+        refusal = "Engines on several nodes cannot sleep."
+    elif not request.min_replicas and request.sleep_seconds >= idle:
+        refusal = f"sleep_seconds must be less than the {idle:g} seconds after which engines end."
+    else:
+        refusal = why_none_sleeps(engine, clusters)
+    if refusal:
+        raise InvalidArgument(refusal, param="sleep_seconds")
 
 
 def require_plain(

@@ -34,6 +34,7 @@ from windlass.inference.servings.checks import (
     require_own,
     require_own_engines,
     require_plain,
+    require_sleep,
     schedule_of,
 )
 from windlass.inference.servings.drafts import Drafts
@@ -80,6 +81,8 @@ class ServingRequests:
         draft = "" if base.id else await self._drafts.version_of(resolved, arguments, engine)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
+        view = await self._observed.known_view(rows)
+        require_sleep(request, self._policy, view.clusters.values())
         serving = _described(request, resolved, arguments, draft)
         names = await self._names_with(serving, rows)
         name = names.get(serving.version_id)
@@ -196,6 +199,7 @@ def _described(
         target_wait_seconds=request.target_wait_seconds,
         schedule=schedule_of(request),
         idle_seconds=request.idle_seconds,
+        sleep_seconds=request.sleep_seconds,
         clusters=tuple(request.clusters.items()),
     )
 
@@ -252,5 +256,6 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         replicas=wanted,
         schedule=window_messages(serving.schedule),
         idle_seconds=serving.idle_seconds,
+        sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -25,7 +26,7 @@ def ids(allotment: Allotment) -> list[str]:
     return [device.id for device in allotment.devices]
 
 
-async def settled(*tasks: asyncio.Task[Allotment]) -> list[bool]:
+async def settled(*tasks: asyncio.Task[Any]) -> list[bool]:
     for _ in range(3):
         await asyncio.sleep(0)
     return [task.done() for task in tasks]
@@ -141,6 +142,34 @@ async def test_an_engine_that_takes_all_of_its_gpus_shares_none() -> None:
     assert await settled(second) == [True]
 
 
+async def test_a_lent_gpu_is_anybodys_until_its_holder_needs_it_again() -> None:
+    allocator = Allocator(Machine(devices=DEVICES[:1]))
+    engines, queue = allocator.places(ENGINE, 3), allocator.places(JOB, 1)
+    alone = ResourceRequest(gpus=1, alone=True)
+    await engines.acquire("first", alone)
+    second = asyncio.create_task(engines.acquire("second", alone))
+    assert await settled(second) == [False]
+    engines.lend("first")
+    assert await settled(second) == [True]
+    assert (allocator.held(ENGINE).gpus, engines.used) == (1, 2)
+    again = asyncio.create_task(engines.take_back("first"))
+    job = asyncio.create_task(queue.acquire("job", alone))
+    assert await settled(again, job) == [False, False]
+    assert engines.lack("first") == "Waiting for 1 GPU: 0 GPUs of 1 GPU free"
+    assert engines.waits_for_gpus("first")
+    again.cancel()
+    assert await settled(again) == [True]
+    engines.lend("second")
+    assert await settled(job) == [True], "both sleep"
+    back = [asyncio.create_task(engines.take_back(name)) for name in ("second", "first")]
+    assert await settled(*back) == [False, False]
+    queue.release("job")
+    assert await settled(*back) == [True, False]
+    engines.release("second")
+    assert await settled(*back) == [True, True]
+    await engines.take_back("first")
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -167,7 +196,7 @@ class Sharing(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.allocator = Allocator(MACHINE)
         self.kinds = {JOB: self.allocator.places(JOB, 3), ENGINE: self.allocator.places(ENGINE, 2)}
-        self.tasks: dict[tuple[str, str], asyncio.Task[Allotment]] = {}
+        self.tasks: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     @rule(kind=st.sampled_from([JOB, ENGINE]), asked=ASKED)
     def ask(self, kind: str, asked: ResourceRequest) -> None:
@@ -184,19 +213,33 @@ class Sharing(RuleBasedStateMachine):
             self.kinds[key[0]].release(key[1])
             self.turn()
 
+    @rule(number=st.integers(0, 50))
+    def sleep_or_wake(self, number: int) -> None:
+        held = [key for key in self.allocator._held if key[0] == ENGINE and self.tasks[key].done()]
+        if held:
+            key = held[number % len(held)]
+            if key in self.allocator._lending:
+                self.tasks[key] = self.loop.create_task(self.kinds[ENGINE].take_back(key[1]))
+            else:
+                self.kinds[ENGINE].lend(key[1])
+            self.turn()
+
     def turn(self) -> None:
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.run_until_complete(asyncio.sleep(0))
 
     @invariant()
     def nothing_is_given_twice(self) -> None:
-        held = self.allocator._held
+        held, lending = self.allocator._held, self.allocator._lending
         holders = Counter(
             device.id for (kind, _), one in held.items() if kind == JOB for device in one.devices
         )
         assert all(count == 1 for count in holders.values())
         shared = {
-            device.id for (kind, _), one in held.items() if kind == ENGINE for device in one.devices
+            device.id
+            for key, one in held.items()
+            if key[0] == ENGINE and key not in lending
+            for device in one.devices
         }
         assert not shared & holders.keys()
         together = self.allocator.held(JOB, ENGINE)
@@ -209,7 +252,7 @@ class Sharing(RuleBasedStateMachine):
     @invariant()
     def the_first_waits_for_something(self) -> None:
         for key in list(self.allocator._waiting)[:1]:
-            assert self.allocator._short(key[0], self.allocator._waiting[key].asked)
+            assert self.allocator._lacking(key, self.allocator._waiting[key])
 
     def teardown(self) -> None:
         for task in self.tasks.values():

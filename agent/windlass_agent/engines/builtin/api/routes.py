@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from windlass.inference_api.errors import bad_value
+from windlass.inference_api.errors import asleep, bad_value
 from windlass.inference_api.messages import conversation
 from windlass.inference_api.requests import (
     AbortRequest,
@@ -32,8 +32,10 @@ from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedA
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
+from windlass_agent.engines.builtin.generation.sleeping import DroppableWeights, ModelSleep
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
+from windlass_agent.engines.sleep_routes import sleep_routes
 
 SERVICE = web.AppKey("service", EngineService)
 OPEN = web.AppKey("open", defaultdict[str, int])
@@ -48,7 +50,7 @@ def build_app(
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         metrics = EngineMetrics()
-        weights = AdapterWeights(model)
+        droppable, weights = DroppableWeights(model), AdapterWeights(model)
         scheduler = SequenceScheduler(
             model,
             weights,
@@ -68,6 +70,7 @@ def build_app(
             metrics=metrics,
             grammars=grammars,
             tools=Learner(model.tokenizer.render, ends=ends),
+            sleep=ModelSleep(droppable, scheduler.call, lambda: _opened(app)),
         )
         yield
         grammars.close()
@@ -78,6 +81,7 @@ def build_app(
     app.cleanup_ctx.append(run)
     for method, path, route in _ROUTES:
         app.router.add_route(method, path, _bind(route))
+    app.add_routes(sleep_routes(lambda request: request.app[SERVICE].sleep))
     return app
 
 
@@ -105,8 +109,11 @@ async def _health(_: web.Request, service: EngineService) -> web.Response:
 
 async def _load(request: web.Request, _: EngineService) -> web.Response:
     """Answers how many requests are open that an end would cut."""
-    opened = request.app[OPEN]
-    return json_response({"server_load": sum(opened[path] for path in _WORK)})
+    return json_response({"server_load": _opened(request.app)})
+
+
+def _opened(app: web.Application) -> int:
+    return sum(app[OPEN][path] for path in _WORK)
 
 
 async def _models(_: web.Request, service: EngineService) -> web.Response:
@@ -130,6 +137,8 @@ def _model(name: str, base: LoadedModel, adapter: LoadedAdapter | None) -> dict[
 
 async def _load_adapter(request: web.Request, service: EngineService) -> web.Response:
     body = parse(LoadAdapterRequest, await request.read())
+    if service.sleep.asleep:
+        raise asleep()
     path = Path(body.lora_path)
     is_scoring = check_adapter(path)
     # Shielded: a caller that leaves must not leave weights behind that nobody knows of.

@@ -1,6 +1,8 @@
 """Loads a model from its folder."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +65,8 @@ def load_model(
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         _check_layers(config)
         task, pooling = _task(path, config)
-        network = _AUTO[task].from_pretrained(
-            path,
-            config=config,
-            dtype=getattr(torch, kind),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-        )
+        read: Callable[[], PreTrainedModel] = partial(_read, path, config, task, kind, place)
+        network = read()
         tokenizer = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
         )
@@ -79,11 +75,11 @@ def load_model(
         limit = _context(config, network, tokenizer, task)
     except _UNFIT as error:
         raise UnsupportedModel(f"{path}: {error}") from error
-    network = network.to(place).eval()
     torch.set_num_threads(_threads(network, place, cpus))
     head = _head(network) if task == "score" else None
     return LoadedModel(
         network=network,
+        read=read,
         tokenizer=ModelTokenizer(tokenizer),
         name=name,
         context_length=min(limit, context or limit),
@@ -96,6 +92,19 @@ def load_model(
         pooler=pooler,
         task=task,
     )
+
+
+def _read(path: Path, config: AutoConfig, task: Task, kind: str, place: str) -> PreTrainedModel:
+    network: PreTrainedModel = _AUTO[task].from_pretrained(
+        path,
+        config=config,
+        dtype=getattr(torch, kind),
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+    )
+    moved: PreTrainedModel = network.to(place).eval()
+    return moved
 
 
 def _check_layers(config: AutoConfig) -> None:

@@ -1,7 +1,7 @@
 """The model and its forward passes."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +25,8 @@ class LoadedModel:
     """
 
     network: PreTrainedModel
+    read: Callable[[], PreTrainedModel]
+    """Reads the network from its folder once more."""
     tokenizer: ModelTokenizer
     name: str
     context_length: int

@@ -1,7 +1,8 @@
-"""The end of an engine's requests, before its own."""
+"""The end of an engine's requests, before its own end or its sleep."""
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from windlass.core import telemetry
 from windlass_agent.engines.port import EngineControl, EngineError
@@ -18,20 +19,29 @@ async def drained(control: EngineControl, process: EngineProcess, seconds: float
 
     Returns early if the engine ended or does not say.
     """
-    clock = asyncio.get_running_loop().time
-    idle_since = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not process.ended():
-                try:
-                    is_idle = not await control.open_requests()
-                except EngineError as error:
-                    log.warning("engine_not_drained", error=str(error))
-                    return
-                now = clock()
-                idle_since = (idle_since or now) if is_idle else None
-                if idle_since is not None and now - idle_since >= QUIET_SECONDS:
-                    return
-                await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await quiet(control, process)
+            except EngineError as error:
+                log.warning("engine_not_drained", error=str(error))
             return
     log.warning("engine_requests_cut", after_seconds=seconds)
+
+
+async def quiet(
+    control: EngineControl, process: EngineProcess, wanted: Callable[[], bool] = lambda: True
+) -> None:
+    """Waits until no request has been open for a moment; raises EngineError.
+
+    Returns early if the engine ended, or once that is not wanted any more.
+    """
+    clock = asyncio.get_running_loop().time
+    idle_since = None
+    while wanted() and not process.ended():
+        is_idle = not await control.open_requests()
+        now = clock()
+        idle_since = (idle_since or now) if is_idle else None
+        if idle_since is not None and now - idle_since >= QUIET_SECONDS:
+            return
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -15,8 +15,9 @@ from windlass_agent.engines.port import EngineKind
 from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
+from windlass_agent.executors.process.engines.engine_house import EngineHouse
 from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
-from windlass_agent.executors.process.engines.engine_run import EngineHouse, EngineRun
+from windlass_agent.executors.process.engines.engine_run import EngineRun
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.executors.process.processes import kill_session
 from windlass_agent.folders import private_folder

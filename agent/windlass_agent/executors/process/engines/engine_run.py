@@ -1,35 +1,33 @@
 """One engine on this machine: fetches its model, runs, and is restarted after a crash."""
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
-from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.engine_arguments import from_message, require_gpus
-from windlass_agent.download import DownloadError, ModelCache, bytes_of, versions_of
+from windlass_agent.download import bytes_of, versions_of
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
-from windlass_agent.executors.gpu_meter import DeviceMeter
-from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines import memory_advice
 from windlass_agent.executors.process.engines.draining import drained
-from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
+from windlass_agent.executors.process.engines.engine_failure import EngineFailure, reason_of
+from windlass_agent.executors.process.engines.engine_house import EngineHouse
+from windlass_agent.executors.process.engines.engine_process import EngineProcess
 from windlass_agent.executors.process.engines.readiness import (
     until_answering,
     until_silent,
     warmed,
 )
-from windlass_agent.executors.process.engines.start_turns import StartTurns
+from windlass_agent.executors.process.engines.sleeping import EngineSleep
 from windlass_agent.machine.program_output import one_line
 from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound, in_units
 
@@ -41,43 +39,6 @@ RUNNING_POLL_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 MESSAGE_LENGTH = 2000
 _TOO_MUCH = "The engine ran out of memory: it may use {} of its machine's."
-
-
-class EngineFailure(Exception):
-    """The engine cannot run; `reason` is a word, the message for people."""
-
-    def __init__(self, reason: str, message: str):
-        super().__init__(message)
-        self.reason = reason
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineHouse:
-    """Dependencies shared by all engines of an agent."""
-
-    folder: Path
-    sockets: Path
-    models: ModelCache
-    places: SlotPool
-    starts: StartTurns
-    # What an engine gets of the machine that is not told otherwise.
-    share: ResourceRequest
-    # How long open requests keep an engine that should end.
-    drain_seconds: float
-    engines: Mapping[str, EngineKind]
-    confinement: Confinement
-    gpus: DeviceMeter
-    changed: Callable[[], None]
-
-    def files(self, workload_id: str) -> EngineFiles:
-        """The files of an engine; the socket's name is short whatever the id."""
-        name = hashlib.sha256(workload_id.encode()).hexdigest()[:16]
-        return EngineFiles(
-            record=self.folder / f"{workload_id}.json",
-            log=self.folder / f"{workload_id}.log",
-            socket=self.sockets / f"e-{name}" / "s",
-            adapters=self.folder / f"{workload_id}.adapters",
-        )
 
 
 class EngineRun:
@@ -109,11 +70,13 @@ class EngineRun:
         shelf = Shelf(self._files.adapters, house.confinement)
         self._adapters = AdapterSet(house.models, shelf, house.changed)
         self._quick_failures = 0
+        # Whether the workload is what the control plane wants now; that of a record is older.
+        self._is_told = process is None
         self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
 
     def apply(self, workload: pb.Workload) -> None:
-        """Applies newer adapters and URLs."""
-        self.workload = workload
+        """Applies newer adapters and URLs, and whether it should sleep."""
+        self.workload, self._is_told = workload, True
         self._adapters.want(workload.engine.adapters)
 
     def fits(self, workload: pb.Workload) -> bool:
@@ -126,9 +89,10 @@ class EngineRun:
     def status(self) -> pb.WorkloadStatus:
         """The status; id and generation are the caller's to fill."""
         running = self._phase == pb.PHASE_RUNNING
+        waits_for_gpus = self._house.places.waits_for_gpus(self.workload.id)
         return pb.WorkloadStatus(
             phase=self._phase,
-            reason=self._reason,
+            reason="WaitingForGpu" if waits_for_gpus else self._reason,
             message=self._house.places.lack(self.workload.id) or self._message,
             queue_position=self._house.places.position(self.workload.id),
             endpoint=self._endpoint,
@@ -153,7 +117,7 @@ class EngineRun:
         With `drain`, requests that are open go on to their ends, within bounds; whoever sends new
         ones knows already that the engine stops.
         """
-        served = self._phase == pb.PHASE_RUNNING
+        served = self._phase in (pb.PHASE_RUNNING, pb.PHASE_SLEEPING)
         self._become(pb.PHASE_STOPPING)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -182,7 +146,7 @@ class EngineRun:
             foreseen = isinstance(error, EngineFailure)
             log.warning("engine_failed", engine=identifier, exc_info=None if foreseen else error)
             message = one_line(str(error), characters=MESSAGE_LENGTH)
-            self._become(pb.PHASE_FAILED, _reason(error), message)
+            self._become(pb.PHASE_FAILED, reason_of(error), message)
 
     async def _get_place(self) -> Allotment:
         """Waits for its share of the machine; raises EngineFailure where there is no such share."""
@@ -199,6 +163,9 @@ class EngineRun:
         needed = self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights
         needed += self.workload.engine.arguments.kv_offload_bytes
         allotment = replace(allotment, memory_bound=engine_bound(needed, places.size))
+        if self.workload.engine.sleeps and not self._kind().sleeps(len(allotment.devices)):
+            name, given = self._kind().name, "with a GPU" if allotment.devices else "without a GPU"
+            raise EngineFailure("NoSleep", f"The engine {name!r} does not sleep {given}.")
         self._require_cache(allotment)
         return allotment
 
@@ -262,6 +229,8 @@ class EngineRun:
         """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
             return self._process, await self._wait(self._process, control.ready)
+        # One that ended in its sleep.
+        await self._house.places.take_back(self.workload.id)
         self._become(pb.PHASE_STARTING, "Downloading", "")
         folders = [await self._fetch(one) for one in versions_of(self.workload.engine)]
         async with self._house.starts.turn(self._wait_turn):
@@ -298,6 +267,7 @@ class EngineRun:
                 arguments=from_message(self.workload.engine.arguments),
                 cpus=self._allotment.cpus,
                 gpus=len(self._allotment.devices),
+                sleeps=self.workload.engine.sleeps,
                 scratch=self._files.socket.parent,
             ),
             files=self._files,
@@ -314,22 +284,54 @@ class EngineRun:
             raise EngineFailure("StartFailed", f"{error} {self._message}".strip()) from error
 
     async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
-        """Waits until the process ends or stops answering."""
-        served = await control.served()
-        served = served.chosen(from_message(self.workload.engine.arguments))
+        """Answers, and sleeps when asked to, until the process ends or does not answer."""
+        spec, served = self.workload.engine, await control.served()
+        served = served.chosen(from_message(spec.arguments), sleeps=spec.sleeps)
         self._capabilities = pb.EngineCapabilities(**asdict(served))
+        if spec.sleeps and not self._is_told:
+            spec.asleep = await control.asleep()
+
+        async def recheck() -> None:
+            await control.warm(spec.model, spec.arguments.task)
+            if served.adapters:
+                await self._adapters.resync(control)
+
+        goes_on = True
+        while goes_on and not process.ended():
+            if self.workload.engine.asleep:
+                goes_on = await EngineSleep(
+                    workload_id=self.workload.id,
+                    control=control,
+                    process=process,
+                    places=self._house.places,
+                    wanted=lambda: self.workload.engine.asleep,
+                    become=self._become,
+                    recheck=recheck,
+                ).through()
+            else:
+                goes_on = await self._answer(process, control)
+        self._adapters.forget()
+
+    async def _answer(self, process: EngineProcess, control: EngineControl) -> bool:
+        """Answers until it should sleep; returns False once the engine does not."""
         self._adapters.want(self.workload.engine.adapters)
         self._endpoint, self._control = f"unix://{self._files.socket}", control
         self._become(pb.PHASE_RUNNING)
         async with asyncio.TaskGroup() as group:
-            keeping = [group.create_task(self._adapters.keep(control))] if served.adapters else []
-            keeping.append(group.create_task(self._meter.keep(self.workload.id, control)))
+            keeping = [group.create_task(self._meter.keep(self.workload.id, control))]
+            if self._capabilities.adapters:
+                keeping.append(group.create_task(self._adapters.keep(control)))
             probing = group.create_task(until_silent(process, control))
-            while not process.ended() and not probing.done():  # noqa: ASYNC110
+            while self._should_answer(process) and not probing.done():  # noqa: ASYNC110
                 await asyncio.sleep(RUNNING_POLL_SECONDS)
+            answers = not probing.done()
             for task in (*keeping, probing):
                 task.cancel()
-        self._adapters.forget()
+        self._endpoint, self._control = "", None
+        return answers
+
+    def _should_answer(self, process: EngineProcess) -> bool:
+        return not (process.ended() or self.workload.engine.asleep)
 
     async def _end_process(self, *, graceful: bool = False) -> None:
         if self._process is not None:
@@ -349,10 +351,5 @@ def _lasting(spec: pb.EngineWorkload) -> pb.EngineWorkload:
     kept.ClearField("adapters")
     kept.ClearField("model_files")
     kept.ClearField("draft_files")
+    kept.ClearField("asleep")
     return kept
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, EngineFailure):
-        return error.reason
-    return "DownloadFailed" if isinstance(error, DownloadError) else "StartFailed"

@@ -3,6 +3,7 @@
 import re
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.download import bytes_of
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.memory import in_units
 
@@ -22,7 +23,7 @@ def ran_out(words: str) -> bool:
 
 def advice(engine: pb.EngineWorkload, allotment: Allotment) -> str:
     """Returns what the engine had, and which arguments make it need less."""
-    weights = in_units(sum(file.bytes for file in engine.model_files))
+    weights = in_units(bytes_of(engine))
     gpus = [device.memory_bytes for device in allotment.devices]
     if not gpus:
         had = f"{in_units(allotment.limits().memory)} of its machine's memory"

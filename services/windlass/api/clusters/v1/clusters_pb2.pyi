@@ -89,6 +89,8 @@ class _PhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     PHASE_FAILED: _Phase.ValueType  # 6
     PHASE_STOPPED: _Phase.ValueType  # 7
     """Stopped on request; nothing of it runs any more."""
+    PHASE_SLEEPING: _Phase.ValueType  # 8
+    """An engine that was asked to sleep: it takes no requests, and falls asleep once it has none."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
@@ -102,6 +104,8 @@ PHASE_SUCCEEDED: Phase.ValueType  # 5
 PHASE_FAILED: Phase.ValueType  # 6
 PHASE_STOPPED: Phase.ValueType  # 7
 """Stopped on request; nothing of it runs any more."""
+PHASE_SLEEPING: Phase.ValueType  # 8
+"""An engine that was asked to sleep: it takes no requests, and falls asleep once it has none."""
 Global___Phase: typing_extensions.TypeAlias = Phase
 
 @typing.final
@@ -957,6 +961,8 @@ class EngineWorkload(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     DRAFT_VERSION_ID_FIELD_NUMBER: builtins.int
     DRAFT_FILES_FIELD_NUMBER: builtins.int
+    SLEEPS_FIELD_NUMBER: builtins.int
+    ASLEEP_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -969,6 +975,11 @@ class EngineWorkload(google.protobuf.message.Message):
     """Nodes that it runs on together, with so many GPUs on each; 0: one."""
     draft_version_id: builtins.str
     """The smaller model that guesses its tokens; empty for none."""
+    sleeps: builtins.bool
+    """Whether it is started so that it can sleep, and whether it should sleep now: it keeps its place
+    and its process, gives its device's memory back, and gets no requests.
+    """
+    asleep: builtins.bool
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -998,9 +1009,11 @@ class EngineWorkload(google.protobuf.message.Message):
         nodes: builtins.int = ...,
         draft_version_id: builtins.str = ...,
         draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        sleeps: builtins.bool = ...,
+        asleep: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1648,6 +1661,7 @@ class Capacity(google.protobuf.message.Message):
     LIBRARIES_FIELD_NUMBER: builtins.int
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
+    SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1682,6 +1696,10 @@ class Capacity(google.protobuf.message.Message):
     def grouped_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines of which one may run on several nodes together."""
 
+    @property
+    def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Kinds of engines that can sleep there."""
+
     def __init__(
         self,
         *,
@@ -1702,9 +1720,10 @@ class Capacity(google.protobuf.message.Message):
         libraries: collections.abc.Iterable[builtins.str] | None = ...,
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
+        sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

@@ -186,6 +186,7 @@ class Serving(google.protobuf.message.Message):
     TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
     TARGET_GPU_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
+    SLEEP_SECONDS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -216,6 +217,8 @@ class Serving(google.protobuf.message.Message):
     """Percent of its GPUs' time that each engine may be busy before load makes more; 0: all of it."""
     nodes: builtins.int
     """Nodes that each engine runs on together, with so many GPUs on each; 0: one."""
+    sleep_seconds: builtins.int
+    """Seconds without requests before its engines sleep; 0: they do not."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -245,9 +248,10 @@ class Serving(google.protobuf.message.Message):
         target_wait_seconds: builtins.int = ...,
         target_gpu: builtins.int = ...,
         nodes: builtins.int = ...,
+        sleep_seconds: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -312,6 +316,7 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_WAIT_SECONDS_FIELD_NUMBER: builtins.int
     TARGET_GPU_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
+    SLEEP_SECONDS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -325,6 +330,8 @@ class PutServingRequest(google.protobuf.message.Message):
     """Unset: as it is, or 0."""
     target_gpu: builtins.int
     nodes: builtins.int
+    sleep_seconds: builtins.int
+    """Unset: as it is, or 0."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -348,9 +355,12 @@ class PutServingRequest(google.protobuf.message.Message):
         target_wait_seconds: builtins.int | None = ...,
         target_gpu: builtins.int | None = ...,
         nodes: builtins.int = ...,
+        sleep_seconds: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sleep_seconds", b"_sleep_seconds"]) -> typing.Literal["sleep_seconds"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_cache", b"_target_cache"]) -> typing.Literal["target_cache"] | None: ...
     @typing.overload
