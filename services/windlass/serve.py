@@ -32,6 +32,7 @@ from windlass.core.rpc.server import Server
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import SchemaError, check_schema, migrate
+from windlass.model_presets import check_presets
 from windlass.tunnel.chunks import STREAM_CODECS
 from windlass.tunnel.frames import FRAMES_CODECS
 
@@ -92,7 +93,7 @@ def _modules(settings: Settings) -> tuple[str, ...]:
         modules = targets.expand(settings.targets)
     except ValueError as error:
         raise StartupError(str(error)) from error
-    findings = [*check(settings), *check_files(settings)]
+    findings = [*check(settings), *check_files(settings), *check_presets(settings)]
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)

@@ -7,6 +7,7 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
+from windlass.model_presets import preset_table
 from windlass.models.artifacts import Artifacts
 from windlass.models.fetches.hub import Hub, session
 from windlass.models.fetches.requests import TOPIC, FetchRequests
@@ -30,7 +31,10 @@ async def build(app: App) -> None:
     quotas = Quotas(app.settings.quotas)
     models, imports = ModelStore(app.database), ImportStore(app.database, quotas)
     listing = ModelList(app.database)
-    artifacts = Artifacts(app.objects, presign_seconds=app.settings.objects.presign_seconds)
+    presets = preset_table(app.settings.inference.presets)
+    artifacts = Artifacts(
+        app.objects, presets, presign_seconds=app.settings.objects.presign_seconds
+    )
     uses = Uses(
         app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
         app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub),

@@ -81,6 +81,7 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     from windlass.core.config import unread_variables
     from windlass.core.config.check import check as findings
     from windlass.core.config.check import check_files
+    from windlass.model_presets import check_presets
 
     try:
         modules = targets.expand(settings.targets)
@@ -88,7 +89,7 @@ def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
         return [("error", "targets", str(error))]
     found = [
         (str(one.level), one.key, one.message)
-        for one in (*findings(settings), *check_files(settings))
+        for one in (*findings(settings), *check_files(settings), *check_presets(settings))
     ]
     found += [("warning", name, f"It {why}") for name, why in unread_variables()]
     if "agent" in modules and settings.agent.enabled:
