@@ -15,9 +15,44 @@ a test keeps it true.
 
 A preset is what is known of a family of models, and holds where nobody says otherwise. A model is
 given one when it is imported or fetched, by `model_type` and `architectures` in its `config.json`
-and by the tokens of its tokenizer, never by its name; `windlass models get` shows which. What is in
-no preset is read from the model's files. [Use a preset](../how-to/use-a-preset.md) tells what can
-be set instead, and how an operator adds presets.
+and by the tokens of its tokenizer, never by its name, and keeps it. What is in no preset is read
+from the model's files, as the formats at the end of this page are.
+
+- A chat template, which `windlass models import --chat-template preset` adds to a model that has
+  none. Its own, and any other `--chat-template`, win over it.
+- Formats of tool calls and reasoning, by marks of the model's template: `formats` of `windlass
+  models get`. `tool_parser` and `reasoning_parser` of the model's serving win over them.
+- Layers of an adapter: `preset` of `windlass models get`, and then `target_modules` of a job's
+  configuration. `windlass.config.target_modules` of the request wins over them.
+- Arguments of engines, by their kind: `preset` of `windlass models get`, and `PRESET` of `windlass
+  models serving`. Those of `windlass models activate MODEL --set NAME=VALUE` win over them.
+
+`derived_arguments` of `GET /v1/servings/MODEL` are those that its engines have beside the ones that
+are set. A model that was imported before there were presets has none: adapters are on all linear
+layers, and engines choose.
+
+## An operator's presets
+
+`inference.presets` names a folder of files `NAME.json` of the form of this release's own; one of
+the same name takes the place of a preset below. It counts for models that come afterwards.
+
+```json
+{
+  "about": "Our models for the help desk.",
+  "types": ["qwen3"],
+  "tokens": ["<|desk|>"],
+  "tools": [{"format": "hermes", "marks": ["<tool_call>"]}],
+  "lora_targets": ["q_proj", "v_proj"],
+  "arguments": {"vllm": {"context_length": 8192}}
+}
+```
+
+`tokens` are optional; where several presets have a type, the one with the most of them that the
+tokenizer has is chosen. `task` is `generation` (the default), `embedding` or `scoring`. Arguments
+are those of [engines](engine-arguments.md), but none of devices (`tensor_parallel`,
+`pipeline_parallel`, `memory_fraction`, `kv_cache_bytes`, `kv_offload_bytes`). `chat_templates` are
+of this release alone. The server refuses to start with a file that it cannot use, and names the
+file and the field; `windlass config check` does so before.
 """
 TASKS = {
     "generation": "Models that write",

@@ -7,7 +7,6 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
 from windlass.core.quotas import Quotas
-from windlass.model_presets import preset_table
 from windlass.models.artifacts import Artifacts
 from windlass.models.fetches.hub import Hub, session
 from windlass.models.fetches.requests import TOPIC, FetchRequests
@@ -18,6 +17,7 @@ from windlass.models.grants.store import GrantStore
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.listing import ModelList
+from windlass.models.presets import preset_table
 from windlass.models.scheduler import ModelsScheduler
 from windlass.models.service import ModelsServicer, Uses
 from windlass.models.store import ModelStore

@@ -10,10 +10,10 @@ from tools import generate_presets_reference as generator
 
 from windlass.core.config import Settings
 from windlass.engine_arguments import EngineArguments, preset_arguments
-from windlass.model_presets import LIMITED, check_presets, preset_table
 from windlass.modelfiles import RefusedDocument, known_types
 from windlass.modelfiles.chat_templates import NAMED
 from windlass.modelfiles.presets import Preset, PresetTable, shipped
+from windlass.models.presets import LIMITED, check_presets, preset_table
 
 TABLE = PresetTable(shipped())
 TURNS = '{"added_tokens": [{"content": "<|start_header_id|>"}]}'

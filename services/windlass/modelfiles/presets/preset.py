@@ -19,7 +19,7 @@ Task = Literal["generation", "embedding", "scoring"]
 
 
 class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What models of one family have in common."""
+    """Facts that hold for models of one family."""
 
     about: Annotated[str, Meta(min_length=1, max_length=400)]
     # Values of `model_type` in config.json.
