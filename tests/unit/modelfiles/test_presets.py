@@ -13,6 +13,7 @@ from windlass.engine_arguments import EngineArguments, preset_arguments
 from windlass.modelfiles import RefusedDocument, known_types
 from windlass.modelfiles.chat_templates import NAMED
 from windlass.modelfiles.presets import Preset, PresetTable, shipped
+from windlass.modelfiles.presets.preset import Task
 from windlass.models.presets import LIMITED, check_presets, preset_table
 
 TABLE = PresetTable(shipped())
@@ -67,7 +68,7 @@ def test_a_model_has_one_preset_at_most() -> None:
     ],
 )
 def test_it_is_chosen_by_what_the_files_say(
-    model_type: str, task: str, tokenizer: str, name: str
+    model_type: str, task: Task, tokenizer: str, name: str
 ) -> None:
     tokens = TABLE.tokens_in(tokenizer.encode())
     assert TABLE.choose(model_type, task, tokens) == name

@@ -43,7 +43,7 @@ class PresetTable:
     def given(self, name: str) -> ModelPreset | None:
         """Returns what a model keeps of its preset; None where it has none."""
         preset = self._presets.get(name)
-        return preset and ModelPreset(name, preset.lora_targets, preset.arguments)
+        return ModelPreset(name, preset.lora_targets, preset.arguments) if preset else None
 
     def formats(self, name: str, template: str) -> Formats:
         """Returns the formats of a model by its preset, if any, and its chat template."""
