@@ -2,12 +2,22 @@
 
 from pathlib import Path
 
+import msgspec
+
 from windlass.core.config import Settings
 from windlass.core.config.check import Finding
 from windlass.engine_arguments import TAKEN, preset_arguments
 from windlass.modelfiles import RefusedDocument
-from windlass.modelfiles.presets import Preset, PresetTable, read_presets, shipped
+from windlass.modelfiles.presets import (
+    ModelPreset,
+    Preset,
+    PresetTable,
+    read_presets,
+    shipped,
+)
 
+# Of what a model keeps, which lists of models show of each.
+KEPT_BYTES = 512
 # What a limit is of.
 LIMITED = ("training", *sorted(TAKEN))
 
@@ -34,14 +44,23 @@ def _own(folder: Path) -> dict[str, Preset]:
         raise RefusedDocument(f"{folder} is no folder.")
     found = read_presets(folder)
     for name, preset in found.items():
-        at = folder / f"{name}.json"
-        if preset.chat_templates:
-            # Whoever imports a model adds its template, and knows those of the release alone.
-            raise RefusedDocument(f"{at}: chat_templates are those of the release; leave it out.")
-        if unknown := sorted(set(preset.limits) - set(LIMITED)):
-            raise RefusedDocument(f"{at}: limits.{unknown[0]}: the names are {', '.join(LIMITED)}.")
-        try:
-            preset_arguments(preset.arguments)
-        except ValueError as error:
-            raise RefusedDocument(f"{at}: arguments.{error}") from error
+        if mistake := _mistake(name, preset):
+            raise RefusedDocument(f"{folder / name}.json: {mistake}")
     return found
+
+
+def _mistake(name: str, preset: Preset) -> str:
+    """Returns what an operator's preset may not say, with its field; empty for none."""
+    if preset.chat_templates:
+        # Whoever imports a model adds its template, and knows those of the release alone.
+        return "chat_templates: are those of the release; leave it out."
+    if unknown := sorted(set(preset.limits) - set(LIMITED)):
+        return f"limits.{unknown[0]}: the names are {', '.join(LIMITED)}."
+    try:
+        preset_arguments(preset.arguments)
+    except ValueError as error:
+        return f"arguments.{error}"
+    kept = ModelPreset(name, preset.lora_targets, preset.arguments)
+    if len(msgspec.json.encode(kept)) > KEPT_BYTES:
+        return f"lora_targets: has, with arguments, more than {KEPT_BYTES} bytes."
+    return ""

@@ -14,7 +14,7 @@ from windlass.modelfiles import RefusedDocument, known_types
 from windlass.modelfiles.chat_templates import NAMED
 from windlass.modelfiles.presets import Preset, PresetTable, shipped
 from windlass.modelfiles.presets.preset import Task
-from windlass.models.presets import LIMITED, check_presets, preset_table
+from windlass.models.presets import KEPT_BYTES, LIMITED, check_presets, preset_table
 
 TABLE = PresetTable(shipped())
 TURNS = '{"added_tokens": [{"content": "<|start_header_id|>"}]}'
@@ -30,6 +30,7 @@ def test_the_page_is_current() -> None:
 def test_every_preset_is_sound(name: str) -> None:
     preset = shipped()[name]
     assert set(preset.chat_templates) <= set(NAMED)
+    assert len(msgspec.json.encode(TABLE.given(name))) < KEPT_BYTES / 2
     assert set(preset.limits) <= set(LIMITED)
     assert dict(preset_arguments(preset.arguments)).keys() == preset.arguments.keys()
     known = known_types()
@@ -116,7 +117,8 @@ def test_an_operator_adds_presets_and_replaces_some(tmp_path: Path) -> None:
         ({"arguments": {"vllm": {"trust_remote_code": True}}}, "arguments.vllm.trust_remote_code"),
         ({"arguments": {"builtin": {"eager": True}}}, "arguments.builtin.eager"),
         ({"arguments": {"vllm": {"tensor_parallel": 2}}}, "arguments.vllm.tensor_parallel"),
-        ({"about": "x" * 70_000}, "bytes"),
+        ({"lora_targets": ["x" * 60 + str(n) for n in range(9)]}, "more than 512 bytes"),
+        ({"about": "x" * 70_000}, "at most 65536 bytes"),
     ],
 )
 def test_a_wrong_one_is_refused_at_the_start_with_its_file_and_field(
