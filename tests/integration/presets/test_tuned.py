@@ -12,18 +12,18 @@ import torch
 from peft import PeftModel
 from safetensors import safe_open
 from tests.integration.engines.reference import Reference
-from tests.integration.presets.conftest import SERVES
+from tests.integration.presets.conftest import Vllm
 from tests.integration.runner.cases import Case
 from tests.support.agents.runner_agent import RunnerAgent
 from tests.support.factories.families import make_family
-from tests.support.processes.engine import RunningEngine
+from tests.support.processes.engine import RunningEngine, running_engine
 from tests.support.processes.forked import ForkServer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.modelfiles.presets import shipped
+from windlass_agent.engines.builtin.generation.loading import UnsupportedModel, load_model
 from windlass_agent.engines.registry import engines
-from windlass_agent.engines.vllm_engine import VllmEngine
 
 pytestmark = [
     pytest.mark.torch,
@@ -40,7 +40,7 @@ KINDS = [
     if preset.task == "generation" and "training" not in preset.limits
     for model_type in preset.types
 ]
-# What vLLM's build for CPUs does not do with a type, beside the limits of presets.
+# What vLLM's build for CPUs says of a type that it does not serve.
 NOT_ON_CPUS: dict[str, str] = {}
 
 
@@ -98,21 +98,27 @@ async def test_an_adapter_is_on_the_layers_of_its_preset(tuned: Tuned) -> None:
     assert tuned.said["toy"] != tuned.said[TUNED]
 
 
-async def test_an_engine_says_with_it_what_peft_says(tuned: Tuned, kind: str) -> None:
-    is_limited = kind in shipped()[tuned.preset].limits
-    if is_limited or (kind == "vllm" and tuned.model_type in NOT_ON_CPUS):
-        with pytest.raises(AssertionError, match="the engine ended"), SERVES[kind](tuned.base):
-            pass
+async def test_the_built_in_engine_says_with_it_what_peft_says(tuned: Tuned) -> None:
+    if "builtin" in shipped()[tuned.preset].limits:
+        with pytest.raises(UnsupportedModel):
+            load_model(tuned.base, name="toy")
         return
-    with SERVES[kind](tuned.base) as running:
-        control = (VllmEngine(Path("python")) if kind == "vllm" else engines()["builtin"]).control(
-            running.endpoint
-        )
+    with running_engine(tuned.base, max_adapters=1) as running:
+        control = engines()["builtin"].control(running.endpoint)
         try:
             await control.load_adapter(TUNED, tuned.adapter)
             assert await answers(running) == tuned.said
         finally:
             await control.close()
+
+
+async def test_vllm_says_with_it_what_peft_says(tuned: Tuned, vllm: Vllm) -> None:
+    told = vllm.ask(tuned.base, prompt=PROMPT, tokens=TOKENS, adapter=str(tuned.adapter))
+    if why := NOT_ON_CPUS.get(tuned.model_type):
+        assert why in told["refused"]
+        return
+    said = dict(zip(("toy", TUNED), told.get("said", ()), strict=False))
+    assert {name: text.rstrip("\ufffd") for name, text in said.items()} == tuned.said, told
 
 
 async def answers(running: RunningEngine) -> dict[str, str]:

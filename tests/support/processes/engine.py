@@ -1,4 +1,4 @@
-"""An engine in its own process: the built-in one, or one of another kind."""
+"""The built-in engine in its own process."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 from windlass.engine_arguments import EngineArguments
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.endpoint import parse_endpoint
-from windlass_agent.engines.port import EngineKind, EngineSpec
+from windlass_agent.engines.port import EngineSpec
 
 # It loads torch, beside whatever else this machine does.
 START_SECONDS = 240.0
@@ -84,30 +84,27 @@ def running_engine(
     flags: tuple[str, ...] = (),
     log: Path | None = None,
     cold: bool = False,
-    kind: EngineKind | None = None,
-    arguments: EngineArguments | None = None,
-    seconds: float = START_SECONDS,
 ) -> Iterator[RunningEngine]:
     """Starts an engine, waits until it is ready, and ends it; `log` takes its stderr.
 
-    A `cold` one imports its libraries. `kind` and `arguments` are for one that is not built in.
+    A `cold` one imports its libraries.
     """
     address = endpoint or f"http://127.0.0.1:{free_port()}"
-    engine = kind or (BuiltinEngine() if cold else BuiltinEngine(warm.LIBRARIES.python))
+    engine = BuiltinEngine() if cold else BuiltinEngine(warm.LIBRARIES.python)
     spec = EngineSpec(
         model_dir=model,
         served_name=name,
         endpoint=address,
         max_adapters=max_adapters,
-        arguments=arguments or EngineArguments(max_concurrency=max_concurrency),
+        arguments=EngineArguments(max_concurrency=max_concurrency),
     )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", **engine.environment(spec)}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     started = time.monotonic()
     with log.open("wb") if log else nullcontext() as stderr:
         process = subprocess.Popen([*engine.command(spec), *flags], env=environment, stderr=stderr)
     try:
         running = RunningEngine(model, name, address, process.pid, 0)
-        _wait(running, process, seconds)
+        _wait(running, process)
         yield RunningEngine(model, name, address, process.pid, time.monotonic() - started)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -119,7 +116,7 @@ def running_engine(
             raise
 
 
-def _wait(engine: RunningEngine, process: "subprocess.Popen[bytes]", seconds: float) -> None:
+def _wait(engine: RunningEngine, process: "subprocess.Popen[bytes]") -> None:
     with engine.http() as http:
 
         def healthy() -> bool:
@@ -128,4 +125,4 @@ def _wait(engine: RunningEngine, process: "subprocess.Popen[bytes]", seconds: fl
                 return http.get("/health").status_code == 200
             return False
 
-        wait_until(healthy, "the engine", seconds, every=0.05)
+        wait_until(healthy, "the engine", START_SECONDS, every=0.05)
