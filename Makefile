@@ -71,7 +71,7 @@ proto: setup ## Generate windlass.api from proto/
 
 docs: setup ## Generate the pages that are made from the code
 	@$(BIN)/python tools/generate_layers.py
-	@for page in cli parameters engine_arguments errors permissions prometheus configuration http; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
+	@for page in cli parameters engine_arguments presets errors permissions prometheus configuration http; do $(BIN)/python tools/generate_$${page}_reference.py >/dev/null || exit; done
 
 bench: setup ## Run the benchmarks (NAME=upload for one)
 	@$(BIN)/python -m tests.bench $(NAME)

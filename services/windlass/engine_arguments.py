@@ -150,21 +150,62 @@ TAKEN: dict[str, frozenset[str]] = {
 }
 
 
+# Those that are about devices, which no model knows.
+OF_DEVICES = frozenset(
+    [
+        "kv_cache_bytes",
+        "kv_offload_bytes",
+        "memory_fraction",
+        "pipeline_parallel",
+        "tensor_parallel",
+    ]
+)
+
+
 def chosen(arguments: EngineArguments) -> dict[str, Any]:
     """The arguments that are set, by name."""
     return arguments.model_dump(exclude_none=True)
 
 
-def with_formats(arguments: EngineArguments, formats: Formats, task: str = "") -> EngineArguments:
-    """The arguments with a model's own formats and task in the place of those that are not set.
+def completed(arguments: EngineArguments, derived: EngineArguments) -> EngineArguments:
+    """The arguments with others in the place of those that are not set."""
+    given = chosen(arguments)
+    unset = {name: value for name, value in chosen(derived).items() if name not in given}
+    return arguments.model_copy(update=unset) if unset else arguments
+
+
+def of_files(kind: str, formats: Formats, task: str = "") -> EngineArguments:
+    """The arguments of a kind of engine that a model's files say: its formats and its task.
 
     One that generates has no word for its task, as in releases that know no other.
     """
+    if kind != TOLD_FORMATS:
+        return UNCHOSEN
     known = {"tool_parser": formats.tools, "reasoning_parser": formats.reasoning, "task": task}
-    unset = {
-        name: word for name, word in known.items() if word and getattr(arguments, name) is None
-    }
-    return arguments.model_copy(update=unset) if unset else arguments
+    return UNCHOSEN.model_copy(update={name: word for name, word in known.items() if word})
+
+
+def preset_arguments(
+    given: Mapping[str, Mapping[str, Any]],
+) -> tuple[tuple[str, EngineArguments], ...]:
+    """The arguments of a preset by kind of engine; raises ValueError that names the field."""
+    return tuple((kind, _of_preset(kind, values)) for kind, values in given.items())
+
+
+def _of_preset(kind: str, values: Mapping[str, Any]) -> EngineArguments:
+    if kind not in TAKEN:
+        raise ValueError(f"{kind}: the engines are {', '.join(sorted(TAKEN))}.")
+    try:
+        arguments = EngineArguments(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, (kind, *first["loc"])))
+        raise ValueError(f"{at}: {first['msg']}.") from error
+    if refused := not_taken(kind, arguments):
+        raise ValueError(f"{kind}.{refused}: the engine does not take it.")
+    if of_devices := OF_DEVICES.intersection(chosen(arguments)):
+        raise ValueError(f"{kind}.{min(of_devices)}: is of devices, and no preset knows them.")
+    return arguments
 
 
 def stored(values: Mapping[str, Any]) -> EngineArguments:

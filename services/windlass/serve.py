@@ -16,7 +16,7 @@ from windlass.audit import AuditQueue
 from windlass.core import clock, telemetry
 from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
-from windlass.core.config.check import check, check_files
+from windlass.core.config.check import Finding, check, check_files
 from windlass.core.db import Database
 from windlass.core.db.waiting import DatabaseUnavailable, wait_for_database
 from windlass.core.db.wake import Wake
@@ -32,6 +32,7 @@ from windlass.core.rpc.server import Server
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import SchemaError, check_schema, migrate
+from windlass.models.presets import check_presets
 from windlass.tunnel.chunks import STREAM_CODECS
 from windlass.tunnel.frames import FRAMES_CODECS
 
@@ -87,13 +88,17 @@ async def serve(
         await app.run(stop, socket)
 
 
+def findings(settings: Settings) -> list[Finding]:
+    """Mistakes of a configuration, in itself and in the files that it names."""
+    return [*check(settings), *check_files(settings), *check_presets(settings)]
+
+
 def _modules(settings: Settings) -> tuple[str, ...]:
     try:
         modules = targets.expand(settings.targets)
     except ValueError as error:
         raise StartupError(str(error)) from error
-    findings = [*check(settings), *check_files(settings)]
-    errors = [finding for finding in findings if finding.level == "error"]
+    errors = [finding for finding in findings(settings) if finding.level == "error"]
     if errors:
         lines = "\n".join(f"  {finding.key}: {finding.message}" for finding in errors)
         raise StartupError(f"the configuration is not valid:\n{lines}")

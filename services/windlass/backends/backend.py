@@ -23,14 +23,16 @@ class InvalidConfig(ValueError):
 
 @dataclass(frozen=True)
 class Sizing:
-    """Sizes that "auto" is resolved from: examples of the training file, bytes of the weights.
+    """Facts that "auto" is resolved from: examples of the training file, bytes of the weights.
 
-    A batch is shared out among the `processes` of each node.
+    A batch is shared out among the `processes` of each node. `lora_targets` are the layers that
+    the preset of the model's family has an adapter on; none for all linear ones.
     """
 
     examples: int
     model_bytes: int
     processes: int = 1
+    lora_targets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.examples, self.model_bytes, self.processes) < 1:

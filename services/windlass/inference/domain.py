@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import TARGET_CACHE
 from windlass.core.ids import EVERYONE
-from windlass.engine_arguments import UNCHOSEN, EngineArguments
+from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed, of_files
 from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
@@ -53,6 +53,9 @@ class Name:
     formats: Formats = UNKNOWN
     # `embed` or `score`, as engines have it; empty for one that generates.
     task: str = ""
+    # The preset of its family, and the arguments of that by kind of engine; empty for none.
+    preset: str = ""
+    preset_arguments: tuple[tuple[str, EngineArguments], ...] = ()
     # The serving stack that has it, and the stack's name of it; empty for models of ours.
     stack: str = ""
     upstream: str = ""
@@ -77,6 +80,11 @@ class Name:
         Empty for none.
         """
         return self.copied_from or (self.version_id if self.is_adapter else "")
+
+    def derived(self, kind: str) -> EngineArguments:
+        """The arguments that engines of a kind have where its serving does not set them."""
+        preset = dict(self.preset_arguments).get(kind, UNCHOSEN)
+        return completed(preset, of_files(kind, self.formats, self.task))
 
     @property
     def is_adapter(self) -> bool:

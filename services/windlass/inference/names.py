@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import fields
+from typing import Any
+
+import msgspec
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.rpc.following import Follower
+from windlass.engine_arguments import EngineArguments, stored
 from windlass.inference.domain import Name
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
@@ -66,10 +70,20 @@ def _name(servable: pb.ServableModel) -> Name:
         footprint=_footprint(model),
         formats=Formats(model.formats.tools, model.formats.reasoning),
         task=_TASKS.get(model.task, ""),
+        preset=model.preset.name,
+        preset_arguments=_arguments(model.preset),
         stack=model.adopted_from.stack,
         upstream=model.adopted_from.model,
         adapter=_traits(servable),
         is_merged=servable.is_merged,
+    )
+
+
+def _arguments(preset: pb.ModelPreset) -> tuple[tuple[str, EngineArguments], ...]:
+    # Of a newer release some may be unknown here, and are left out.
+    return tuple(
+        (kind, stored(msgspec.json.decode(values, type=dict[str, Any])))
+        for kind, values in sorted(preset.arguments.items())
     )
 
 

@@ -11,6 +11,7 @@ from windlass.modelfiles.chat_templates import (
     CHAT_TEMPLATE,
     chat_template,
     fitting,
+    given_template,
     has_chat_template,
     misfits,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "check_sizes",
     "fitting",
     "generates",
+    "given_template",
     "has_chat_template",
     "header_bytes",
     "id_of_folder",

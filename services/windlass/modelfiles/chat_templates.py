@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from windlass.modelfiles.presets import PresetTable, shipped
 from windlass.modelfiles.refusal import RefusedDocument
 
 T = TypeVar("T")
@@ -18,7 +19,9 @@ _MAX_BYTES = 2**20
 # Words that stand for one token each, where a tokenizer was made for them.
 _MARK = re.compile(r"<\|\w+\|>|<(?:start|end)_of_turn>|\[/?INST\]")
 # Those that end an answer, which has to be where an engine stops.
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|EOT|>")
+# In the place of a name: the template of the model's preset.
+OF_PRESET = "preset"
 
 
 class _Token(msgspec.Struct):
@@ -33,6 +36,10 @@ class _TokenizerTokens(msgspec.Struct):
 class _TokenizerConfig(msgspec.Struct):
     chat_template: Any = None
     eos_token: _Token | str | None = None
+
+
+class _Typed(msgspec.Struct):
+    model_type: str = ""
 
 
 class _Config(msgspec.Struct):
@@ -61,9 +68,34 @@ def has_chat_template(files: Mapping[str, Path]) -> bool:
 
 
 def fitting(files: Mapping[str, Path]) -> list[str]:
-    """Returns the names of the templates all of whose marks the model's tokenizer knows."""
+    """Returns the names of the templates all of whose marks the model's tokenizer knows.
+
+    Where the model's family has a preset with some of them, those of it, the most fitting first.
+    """
     tokenizer = _tokenizer(files)
-    return [name for name in NAMED if not _missing(_text(_FOLDER / f"{name}.jinja"), tokenizer)]
+    found = [name for name in NAMED if not _missing(_text(_FOLDER / f"{name}.jinja"), tokenizer)]
+    try:
+        model_type = _decoded(files, "config.json", _Typed).model_type
+    except msgspec.DecodeError:
+        return found
+    table = PresetTable(shipped())
+    preset = table.choose(model_type, "generation", table.tokens_in(tokenizer))
+    own = table[preset].chat_templates if preset else ()
+    return [name for name in own if name in found] or found
+
+
+def given_template(files: Mapping[str, Path], given: str) -> Path | None:
+    """Returns the template that a model is given: by name or path, or that of its preset.
+
+    The latter is for a model that has none; None where it has. Raises RefusedDocument.
+    """
+    if given != OF_PRESET:
+        return chat_template(given)
+    if has_chat_template(files):
+        return None
+    if names := fitting(files):
+        return chat_template(names[0])
+    raise RefusedDocument("No named chat template fits the model's tokenizer: give a file.")
 
 
 def misfits(files: Mapping[str, Path]) -> list[str]:

@@ -1,41 +1,37 @@
-"""Formats of a model's tool calls and reasoning, by its type and the marks of its chat template.
+"""Formats of a model's tool calls and reasoning, by the marks of its chat template.
 
-The table is data (`formats.json`): the first entry of a list that fits counts. The words are those
-of vLLM's parsers, which is the engine that has to be told.
+Where the model's family has a preset, that one's rules come first (`presets`). The rules of
+`formats.json` hold whatever the type. The words are those of vLLM's parsers, which is the engine
+that has to be told.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 _FILE = Path(__file__).with_name("formats.json")
 # What is read of a chat template.
 TEMPLATE_BYTES = 256 * 1024
+# Names of parsers, which become arguments of a command.
+_Word = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}\Z")]
+_Mark = Annotated[str, Meta(min_length=1, max_length=64)]
+Marks = Annotated[tuple[_Mark, ...], Meta(max_length=8)]
 
 
 class FormatRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A format, and what a model has that uses it: one of the types, and every mark."""
+    """A format, and the marks that all are in the chat template of a model that uses it."""
 
-    format: str
-    types: tuple[str, ...] = ()
-    marks: tuple[str, ...] = ()
+    format: _Word
+    marks: Marks = ()
 
-    def fits(self, model_type: str, template: str) -> bool:
-        """Returns True for a model of this format."""
-        return (not self.types or model_type in self.types) and all(
-            mark in template for mark in self.marks
-        )
-
-
-class FormatTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules, the first that fits counting."""
-
-    tools: tuple[FormatRule, ...]
-    reasoning: tuple[FormatRule, ...]
+    def fits(self, template: str) -> bool:
+        """Returns True for a template of this format."""
+        return all(mark in template for mark in self.marks)
 
 
 class Formats(msgspec.Struct, frozen=True):
@@ -49,21 +45,22 @@ UNKNOWN = Formats()
 
 
 @cache
-def known_formats() -> FormatTable:
-    """Returns the table of this release."""
-    return msgspec.json.decode(_FILE.read_bytes(), type=FormatTable)
+def marked_tools() -> tuple[FormatRule, ...]:
+    """Returns the formats of tool calls that have marks of their own, whatever the type."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=tuple[FormatRule, ...])
 
 
-def formats_of(model_type: str, template: str) -> Formats:
-    """Returns the formats of a model; never by its name."""
+def formats_of(
+    template: str, tools: Iterable[FormatRule] = (), reasoning: Iterable[FormatRule] = ()
+) -> Formats:
+    """Returns the formats of a template by a family's rules; the first that fits counts."""
     if not template:
         return UNKNOWN
-    table = known_formats()
-    tools, reasoning = (
-        next((rule.format for rule in rules if rule.fits(model_type, template)), "")
-        for rules in (table.tools, table.reasoning)
-    )
-    return Formats(tools, reasoning)
+    return Formats(_first((*tools, *marked_tools()), template), _first(reasoning, template))
+
+
+def _first(rules: Iterable[FormatRule], template: str) -> str:
+    return next((rule.format for rule in rules if rule.fits(template)), "")
 
 
 def template_of(tokenizer_config: Mapping[str, Any]) -> str:

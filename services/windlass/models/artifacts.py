@@ -19,13 +19,8 @@ from windlass.modelfiles.adapter_traits import (
 )
 from windlass.modelfiles.embedding import is_classifier
 from windlass.modelfiles.footprint import Footprint
-from windlass.modelfiles.formats import (
-    TEMPLATE_BYTES,
-    UNKNOWN,
-    Formats,
-    formats_of,
-    template_of_json,
-)
+from windlass.modelfiles.formats import TEMPLATE_BYTES, UNKNOWN, Formats, template_of_json
+from windlass.modelfiles.presets import ModelPreset, PresetTable
 from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
@@ -52,13 +47,15 @@ class Inspection:
     model_type: str = ""
     footprint: Footprint | None = None
     formats: Formats = UNKNOWN
+    preset: ModelPreset | None = None
 
 
 class Artifacts:
     """Signs uploads and checks what came."""
 
-    def __init__(self, objects: ObjectStore, *, presign_seconds: int):
+    def __init__(self, objects: ObjectStore, presets: PresetTable, *, presign_seconds: int):
         self._objects = objects
+        self._presets = presets
         self.presign_seconds = presign_seconds
         self._reading = asyncio.Semaphore(_DOCUMENTS_AT_ONCE)
 
@@ -94,19 +91,27 @@ class Artifacts:
     async def inspect(self, prefix: str, manifest: Manifest) -> Inspection:
         """Reads what could name code, and headers of weights; raises InvalidArgument."""
         template, small = await self._template(prefix, manifest), dict[str, bytes]()
+        tokens = frozenset[str]()
         for file in documents(manifest):
             async with self._reading:
                 content = await self._read(prefix + file.path)
                 await asyncio.to_thread(check_document, manifest, file.path, content)
             if file.path == "tokenizer_config.json":
                 template = template or template_of_json(content)
+            elif file.path == "tokenizer.json":
+                tokens = await asyncio.to_thread(self._presets.tokens_in, content)
             elif tells_pooling(file.path):
                 small[file.path] = content
         found = await asyncio.to_thread(_inspected, small, manifest)
         for file in tensor_files(manifest):
             with refused():
                 await self._check_weights(prefix + file.path, file)
-        return replace(found, formats=formats_of(found.model_type, template))
+        preset = self._presets.choose(found.model_type, found.task.value, tokens)
+        return replace(
+            found,
+            formats=self._presets.formats(preset, template),
+            preset=self._presets.given(preset),
+        )
 
     async def adapter_traits(self, prefix: str, manifest: Manifest) -> AdapterTraits | None:
         """Returns what an adapter's configuration asks of an engine; None where it cannot be read.

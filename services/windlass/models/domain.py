@@ -10,6 +10,7 @@ from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
+from windlass.modelfiles.presets import ModelPreset
 from windlass.models.manifest import Manifest
 
 _TUNED_NAME = re.compile(r"ft:[A-Za-z0-9][A-Za-z0-9._:/-]*")
@@ -67,6 +68,8 @@ class Version:
     footprint: Footprint | None = None
     # Of the type and the chat template; empty where no import looked at them.
     formats: Formats = UNKNOWN
+    # Of its family; None where that has none, or a release before presets imported it.
+    preset: ModelPreset | None = None
     # Of an adopted one: the serving stack, and the stack's name of the model.
     stack: str = ""
     upstream: str = ""

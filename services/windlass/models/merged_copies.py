@@ -16,8 +16,9 @@ from windlass.models.tables import versions
 
 async def tell_adapter(connection: AsyncConnection, adapter: Version) -> None:
     """Tells an adapter, which was just registered, of a merged copy that is there already."""
-    query = sa.select(versions.c.id, versions.c.footprint, versions.c.formats).where(
-        versions.c.merged_of == adapter.source, versions.c.state == VersionState.READY
+    columns = versions.c
+    query = sa.select(columns.id, columns.footprint, columns.formats, columns.preset).where(
+        columns.merged_of == adapter.source, columns.state == VersionState.READY
     )
     row = None
     if adapter.kind is Kind.ADAPTER:
@@ -26,7 +27,12 @@ async def tell_adapter(connection: AsyncConnection, adapter: Version) -> None:
         await connection.execute(
             versions.update()
             .where(versions.c.id == adapter.id)
-            .values(merged_version_id=row.id, footprint=row.footprint, formats=row.formats)
+            .values(
+                merged_version_id=row.id,
+                footprint=row.footprint,
+                formats=row.formats,
+                preset=row.preset,
+            )
         )
 
 
@@ -38,6 +44,7 @@ async def note_copy(connection: AsyncConnection, copy: Version) -> None:
     shape = {
         "footprint": copy.footprint and asdict(copy.footprint),
         "formats": to_builtins(copy.formats),
+        "preset": copy.preset and to_builtins(copy.preset),
     }
     found = await connection.execute(
         versions.update()

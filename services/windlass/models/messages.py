@@ -2,10 +2,13 @@
 
 from dataclasses import asdict
 
+import msgspec
+
 from windlass import modelfiles
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.modelfiles.adapter_traits import AdapterTraits
+from windlass.modelfiles.presets import ModelPreset
 from windlass.models.domain import Kind, ModelGrant, ModelTask, NameChange, Version
 from windlass.models.manifest import Manifest, ManifestFile
 
@@ -70,6 +73,7 @@ def model(version: Version) -> pb.Model:
         warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
         footprint=pb.ModelFootprint(**asdict(version.footprint)) if version.footprint else None,
         formats=pb.ModelFormats(tools=version.formats.tools, reasoning=version.formats.reasoning),
+        preset=None if version.preset is None else _preset(version.preset),
         adopted_from=(
             pb.AdoptedFrom(stack=version.stack, model=version.upstream) if version.stack else None
         ),
@@ -92,6 +96,17 @@ def servable(version: Version) -> pb.ServableModel:
         engine_version_id=version.engine_version_id,
         adapter=None if version.adapter is None else _traits(version.adapter),
         is_merged=bool(version.merged_version_id),
+    )
+
+
+def _preset(preset: ModelPreset) -> pb.ModelPreset:
+    return pb.ModelPreset(
+        name=preset.name,
+        lora_targets=preset.lora_targets,
+        arguments={
+            kind: msgspec.json.encode(arguments).decode()
+            for kind, arguments in preset.arguments.items()
+        },
     )
 
 

@@ -17,6 +17,7 @@ from windlass.models.grants.store import GrantStore
 from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.listing import ModelList
+from windlass.models.presets import preset_table
 from windlass.models.scheduler import ModelsScheduler
 from windlass.models.service import ModelsServicer, Uses
 from windlass.models.store import ModelStore
@@ -30,7 +31,10 @@ async def build(app: App) -> None:
     quotas = Quotas(app.settings.quotas)
     models, imports = ModelStore(app.database), ImportStore(app.database, quotas)
     listing = ModelList(app.database)
-    artifacts = Artifacts(app.objects, presign_seconds=app.settings.objects.presign_seconds)
+    presets = preset_table(app.settings.inference.presets)
+    artifacts = Artifacts(
+        app.objects, presets, presign_seconds=app.settings.objects.presign_seconds
+    )
     uses = Uses(
         app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub),
         app.clients.stub(inference_pb2_grpc.InferenceInternalServiceStub),

@@ -156,6 +156,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 model_type=found.model_type,
                 footprint=found.footprint,
                 formats=found.formats,
+                preset=found.preset,
                 created_at=now_seconds(),
             )
             await self._imports.complete(import_, version)

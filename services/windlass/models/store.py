@@ -17,6 +17,7 @@ from windlass.core.quotas import count_stored
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
+from windlass.modelfiles.presets import ModelPreset
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.merged_copies import forget_copy, note_copy, tell_adapter, told_of
@@ -39,6 +40,7 @@ def to_version(row: Any) -> Version:
             "manifest": Manifest.from_json(row.manifest),
             "footprint": row.footprint and Footprint(**row.footprint),
             "formats": Formats(**row.formats),
+            "preset": row.preset and convert(row.preset, ModelPreset),
             "adapter": row.adapter and convert(row.adapter, AdapterTraits),
         }
     )
@@ -51,6 +53,7 @@ def values_of(version: Version) -> dict[str, Any]:
         "manifest": manifest.to_json(),
         "footprint": version.footprint and asdict(version.footprint),
         "formats": to_builtins(version.formats),
+        "preset": version.preset and to_builtins(version.preset),
         "adapter": version.adapter and to_builtins(version.adapter),
         "digest": manifest.digest,
         "bytes": manifest.size,
@@ -311,7 +314,13 @@ def _as_its_base(version: Version, base: Version) -> Version:
     if version.kind is Kind.ADAPTER:
         return version
     shape = base.footprint and replace(base.footprint, weight_bytes=version.manifest.size)
-    return replace(version, model_type=base.model_type, footprint=shape, formats=base.formats)
+    return replace(
+        version,
+        model_type=base.model_type,
+        footprint=shape,
+        formats=base.formats,
+        preset=base.preset,
+    )
 
 
 async def _require_artifacts(connection: AsyncConnection, prefix: str) -> None:

@@ -12,7 +12,8 @@ from tests.unit.modelfiles.test_adapter_traits import HELD
 from windlass.engine_arguments import NO_FORMAT, EngineArguments
 from windlass.engine_flags import OURS, UNSAFE
 from windlass.modelfiles.adapter_traits import adapter_traits, refusal
-from windlass.modelfiles.formats import known_formats
+from windlass.modelfiles.formats import marked_tools
+from windlass.modelfiles.presets import shipped
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
 
@@ -132,9 +133,11 @@ def facts() -> dict[str, Any]:
 @pytest.mark.torch
 @pytest.mark.timeout(900)
 def test_every_format_is_one_of_vllms(facts: dict[str, Any]) -> None:
-    table = known_formats()
-    assert {one.format for one in table.tools} <= set(facts["tools"])
-    assert {one.format for one in table.reasoning} <= set(facts["reasoning"])
+    presets = shipped().values()
+    tools = [*marked_tools(), *(rule for preset in presets for rule in preset.tools)]
+    assert {one.format for one in tools} <= set(facts["tools"])
+    reasoning = {one.format for preset in presets for one in preset.reasoning}
+    assert reasoning <= set(facts["reasoning"])
 
 
 @pytest.mark.torch

@@ -9,6 +9,7 @@ from tests.support.factories.job_documents import document
 from tests.support.services.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
+from windlass.modelfiles.presets import shipped
 
 NESTED = b"[" * 5000 + b"]" * 5000
 
@@ -211,7 +212,9 @@ async def test_a_good_request_keeps_what_it_asked_for(tenant: Tenant) -> None:
     shown = json.loads(job.hyperparameters)
     assert shown == {"n_epochs": 20, "batch_size": 2, "learning_rate_multiplier": 1}
     assert json.loads(job.integrations) == wandb
-    assert json.loads(job.config)["peft"]["r"] == 4
+    peft = json.loads(job.config)["peft"]
+    # Of the preset of the model's family, which an import has found.
+    assert (peft["r"], peft["target_modules"]) == (4, list(shipped()["llama"].lora_targets))
     assert job.resources_per_node.cpus == 2
     assert 0 <= job.seed < 2**31
 

@@ -70,6 +70,8 @@ async def test_an_adapter_knows_its_copy_until_that_is_deleted(
     assert (found.is_merged, found.engine_version_id) == (True, base.version_id)
     assert (found.adapter.rank, list(found.adapter.features)) == (8, ["use_dora"])
     assert found.model.footprint == merged.footprint
+    assert found.model.preset == merged.preset == base.preset
+    assert base.preset.name == "llama"
     assert found.model.footprint.weight_bytes == sum(map(len, FILES.values()))
     resolve = pb.ResolveModelRequest(project_id="proj-a", id=NAME)
     resolved = await platform.models_internal.ResolveModel(resolve)

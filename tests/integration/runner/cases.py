@@ -106,11 +106,13 @@ class Case:
         rate: float = 1,
         grader: Any = None,
         processes: int = 1,
+        targets: tuple[str, ...] = (),
         **extra: Any,
     ) -> None:
         """Sets the assignment; a row that is bytes is written as it is.
 
-        `validation` gives a validation file of the usual rows, `held_out` one of these.
+        `validation` gives a validation file of the usual rows, `held_out` one of these; `targets`
+        are the layers of a preset.
         """
         rows = self.chats(24) if rows is None else rows
         backend = get_backend("trl").from_openai(
@@ -122,7 +124,12 @@ class Case:
                 **({} if grader is None else {"compute_multiplier": 0.5}),
             },
             seed=seed,
-            sizing=Sizing(examples=len(rows), model_bytes=3_000_000, processes=processes),
+            sizing=Sizing(
+                examples=len(rows),
+                model_bytes=3_000_000,
+                processes=processes,
+                lora_targets=targets,
+            ),
             extra=extra,
             grader=grader,
             **({} if self._adapter is None else {"adapter": _shape(self._adapter)}),

@@ -50,14 +50,19 @@ def make_embedder(
     tokenizer.save_pretrained(path)
     if not modules:
         return path
+    return write_pooling(path, mode, _SIZE, dense=dense, normalize=normalize)
+
+
+def write_pooling(path: Path, mode: str, size: int, *, normalize: bool, dense: int = 0) -> Path:
+    """Writes the steps after a network whose hidden states have a size."""
     steps = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    _write(path / "1_Pooling", {"word_embedding_dimension": _SIZE, f"pooling_mode_{mode}": True})
+    _write(path / "1_Pooling", {"word_embedding_dimension": size, f"pooling_mode_{mode}": True})
     if dense:
         steps.append(("Dense", "2_Dense"))
         tanh = "torch.nn.modules.activation.Tanh"
-        sizes = {"in_features": _SIZE, "out_features": dense}
+        sizes = {"in_features": size, "out_features": dense}
         _write(path / "2_Dense", {**sizes, "bias": True, "activation_function": tanh})
-        layer = {"linear.weight": torch.randn(dense, _SIZE), "linear.bias": torch.randn(dense)}
+        layer = {"linear.weight": torch.randn(dense, size), "linear.bias": torch.randn(dense)}
         save_file(layer, path / "2_Dense" / "model.safetensors")
     if normalize:
         steps.append(("Normalize", f"{len(steps)}_Normalize"))

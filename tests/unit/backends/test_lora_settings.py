@@ -25,12 +25,12 @@ VALUES: dict[str, Any] = {
 }
 
 
-def made(**config: Any) -> TRLConfig:
+def made(*targets: str, **config: Any) -> TRLConfig:
     return TRLConfig.from_openai(
         method="supervised",
         hyperparameters={},
         seed=1,
-        sizing=Sizing(examples=100, model_bytes=1000),
+        sizing=Sizing(examples=100, model_bytes=1000, lora_targets=targets),
         extra=config,
     )
 
@@ -50,6 +50,22 @@ def test_a_setting_goes_from_the_request_to_the_trainer(setting: Any) -> None:
     values = value if isinstance(value, list) else [value]
     said = [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
     assert arguments[at : at + len(said)] == said
+
+
+@pytest.mark.parametrize(
+    ("asked", "layers"),
+    [
+        ({}, ["qkv_proj"]),
+        ({"target_modules": "all-linear"}, "all-linear"),
+        ({"target_modules": ["o_proj"]}, ["o_proj"]),
+    ],
+)
+def test_the_layers_of_a_preset_are_those_of_an_adapter_that_names_none(
+    asked: dict[str, Any], layers: object
+) -> None:
+    assert made("qkv_proj", **asked).to_document()["peft"]["target_modules"] == layers
+    assert made().to_document()["peft"]["target_modules"] == "all-linear"
+    assert made("qkv_proj", lora=False).to_document()["peft"] is None
 
 
 LAST = '    load_in_4bit: bool = field(default=False, metadata={"later": True})\n'

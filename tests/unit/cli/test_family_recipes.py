@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from windlass.cli.jobs.creation.document import JobDocument
 from windlass.cli.jobs.creation.recipes import FOLDER, recipe
 from windlass.modelfiles.chat_templates import NAMED
+from windlass.modelfiles.presets import PresetTable, shipped
 
 FAMILIES = {
     "llama": ["llama"],
@@ -40,6 +41,9 @@ def test_an_adapter_is_on_every_layer_of_the_type(family: str, kind: str) -> Non
     }
     targets = JobDocument(recipe(f"sft-{family}")).get("windlass.config.target_modules")
     assert set(targets) == layers - {"lm_head"}
+    table = PresetTable(shipped())
+    preset = table.choose(kind, "generation", ())
+    assert set(table[preset].lora_targets) == set(targets)
     assert kind in text_of(family), "the recipe names the type"
     if family == "gemma":
         assert config.vocab_size >= 256_000

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments
 from windlass.inference.domain import (
@@ -18,6 +20,7 @@ from windlass.inference.domain import (
 )
 from windlass.inference.planning import EngineChanges, Planner
 from windlass.inference.routing import routes_of
+from windlass.modelfiles.formats import Formats
 
 NOW = 1_000_000.0
 NAMES = {
@@ -157,3 +160,25 @@ def test_a_route_is_of_the_kind_that_answers() -> None:
     ):
         route = routes_of(rows, view(KINDS, answering), "builtin")["tiny"]
         assert (route.engine, [one.engine_id for one in route.endpoints]) == (kind, ids)
+
+
+def test_a_preset_says_what_its_owner_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = EngineArguments(context_length=100, dtype="float32", tool_parser="mine")
+    name = replace(
+        NAMES["tiny"],
+        formats=Formats("hermes", "qwen3"),
+        task="embed",
+        preset="family",
+        preset_arguments=(("vllm", given),),
+    )
+    monkeypatch.setitem(NAMES, "tiny", name)
+    (engine,) = planned([OWN]).creates
+    assert engine.arguments == EngineArguments(
+        context_length=8192,
+        dtype="float32",
+        tool_parser="mine",
+        reasoning_parser="qwen3",
+        task="embed",
+    )
+    (other,) = planned([replace(OWN, engine="builtin", gpus=0)]).creates
+    assert other.arguments == LONG, "of another kind it says nothing"

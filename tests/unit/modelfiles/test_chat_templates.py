@@ -31,6 +31,8 @@ RENDERED = {
     "<|start_header_id|>assistant<|end_header_id|>\n\n",
     "gemma": "<s><start_of_turn>user\nS\n\nHi<end_of_turn>\n<start_of_turn>model\nYo<end_of_turn>\n"
     "<start_of_turn>user\nGo<end_of_turn>\n<start_of_turn>model\n",
+    "deepseek-coder": "<s>S\n### Instruction:\nHi\n### Response:\nYo\n<|EOT|>\n"
+    "### Instruction:\nGo\n### Response:\n",
     "mistral": "<s>[INST] S\n\nHi[/INST] Yo</s>[INST] Go[/INST]",
 }
 
@@ -76,6 +78,34 @@ def test_templates_are_proposed_by_the_tokens_of_the_tokenizer(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("model_type", "fit", "taken"),
+    [
+        ("qwen2", ["qwen", "chatml"], "qwen"),
+        ("qwen3", ["chatml"], "chatml"),
+        # Its own does not fit these tokens, and an unknown family has none.
+        ("gemma2", ["chatml", "qwen"], "chatml"),
+        ("odd", ["chatml", "qwen"], "chatml"),
+    ],
+)
+def test_the_preset_of_the_family_says_which_of_them(
+    tmp_path: Path, model_type: str, fit: list[str], taken: str
+) -> None:
+    folder = tmp_path / "m"
+    files = model(folder, tokenizer=CHATML, config={"model_type": model_type})
+    assert fitting(files) == fit
+    given = model_files(folder, "preset")["chat_template.jinja"]
+    assert given.stem == taken
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert model_files(folder, "preset")["chat_template.jinja"].parent == folder
+
+
+def test_a_preset_whose_templates_do_not_fit_is_told(tmp_path: Path) -> None:
+    model(tmp_path / "plain")
+    with pytest.raises(RefusedDocument, match="give a file"):
+        model_files(tmp_path / "plain", "preset")
+
+
+@pytest.mark.parametrize(
     ("documents", "said"),
     [
         ({}, ["does not have <|im_start|>, <|im_end|>:"]),
@@ -98,7 +128,7 @@ def test_a_template_that_does_not_fit_is_told(
 
 
 def test_what_is_no_template_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedDocument, match=r"a file, or one of chatml, gemma, .*, qwen"):
+    with pytest.raises(RefusedDocument, match=r"a file, or one of chatml, deepseek-coder, .*, q"):
         chat_template("chatlm")
     for content in (b"\xff\xfe", b"<html>", b"{{ messages }}" * 100_000):
         (tmp_path / "x.jinja").write_bytes(content)

@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.engine_arguments import NO_FORMAT, UNCHOSEN, EngineArguments, with_formats
-from windlass.modelfiles.formats import (
-    UNKNOWN,
-    Formats,
-    formats_of,
-    known_formats,
-    template_of_json,
+from windlass.engine_arguments import (
+    NO_FORMAT,
+    UNCHOSEN,
+    EngineArguments,
+    completed,
+    of_files,
 )
+from windlass.modelfiles.formats import UNKNOWN, Formats, marked_tools, template_of_json
+from windlass.modelfiles.presets import PresetTable, shipped
+
+TABLE = PresetTable(shipped())
 
 HERMES = "{{- '<tool_call>\\n' }}{{- tool_call | tojson }}{{- '\\n</tool_call>' }}"
 DEEPSEEK = "<\uff5ctool\u2581calls\u2581begin\uff5c>"
@@ -38,26 +41,34 @@ TEMPLATES = {
 }
 
 
+def formats_of(model_type: str, template: str) -> Formats:
+    return TABLE.formats(TABLE.choose(model_type, "generation", ()), template)
+
+
 @pytest.mark.parametrize(("model", "formats"), TEMPLATES.items())
 def test_a_template_says_its_formats(model: tuple[str, str], formats: Formats) -> None:
     assert formats_of(*model) == formats
 
 
-@given(st.text(max_size=20), st.text(max_size=200))
+@given(st.sampled_from(["", "odd", "llama", "gpt_oss", "qwen3"]), st.text(max_size=200))
 def test_whatever_a_template_is_its_formats_are_of_the_table(kind: str, template: str) -> None:
-    found, table = formats_of(kind, template), known_formats()
-    assert found.tools in {"", *(one.format for one in table.tools)}
-    assert found.reasoning in {"", *(one.format for one in table.reasoning)}
+    found = formats_of(kind, template)
+    general = [one.format for one in marked_tools()]
+    tools = [one.format for preset in shipped().values() for one in preset.tools]
+    assert found.tools in {"", *general, *tools}
+    assert found.reasoning in {
+        "", *(one.format for preset in shipped().values() for one in preset.reasoning)
+    }  # fmt: skip
 
 
-def test_every_rule_wants_something_and_is_found() -> None:
-    table = known_formats()
-    for number, rules in enumerate((table.tools, table.reasoning)):
+@pytest.mark.parametrize("name", ["", *shipped()])
+def test_every_rule_wants_something_and_is_found(name: str) -> None:
+    preset = shipped().get(name)
+    tools, reasoning = (preset.tools, preset.reasoning) if preset else (marked_tools(), ())
+    for number, rules in enumerate((tools, reasoning)):
         for rule in rules:
-            assert rule.types or rule.marks
-            for model_type in rule.types or ("",):
-                found = formats_of(model_type, "\n".join(rule.marks) or "a template")
-                assert (found.tools, found.reasoning)[number] == rule.format
+            found = TABLE.formats(name, "\n".join(rule.marks) or "a template")
+            assert (found.tools, found.reasoning)[number] == rule.format
 
 
 @pytest.mark.parametrize(
@@ -81,10 +92,10 @@ def test_bytes_that_are_no_document_have_no_template(content: bytes) -> None:
 
 
 def test_an_argument_that_is_set_stays() -> None:
-    formats = Formats("hermes", "qwen3")
-    assert with_formats(UNCHOSEN, formats) == EngineArguments(
-        tool_parser="hermes", reasoning_parser="qwen3"
-    )
+    derived = of_files("vllm", Formats("hermes", "qwen3"))
+    assert derived == EngineArguments(tool_parser="hermes", reasoning_parser="qwen3")
+    assert completed(UNCHOSEN, derived) == derived
     given = EngineArguments(tool_parser="pythonic", reasoning_parser=NO_FORMAT)
-    assert with_formats(given, formats) == given
-    assert with_formats(UNCHOSEN, UNKNOWN) is UNCHOSEN
+    assert completed(given, derived) == given
+    assert completed(given, of_files("vllm", UNKNOWN)) is given
+    assert of_files("sglang", Formats("hermes"), "embed") == UNCHOSEN, "it finds out by itself"

@@ -75,7 +75,7 @@ class TRLConfig(TRLFields, JobBackend):
         """
         asked = decode(extra, TRLSettings, at=EXTRA_PATH)
         shape = None if adapter is None else AdapterShape.of(adapter)
-        peft = asked.adapter(shape, at=EXTRA_PATH)
+        peft = asked.adapter(shape, sizing.lora_targets, at=EXTRA_PATH)
         resolved = resolve(method, hyperparameters, lora=peft is not None, sizing=sizing)
         asked.check(resolved.trainer_type, at=EXTRA_PATH)
         least = least_pass(resolved.trainer_type)

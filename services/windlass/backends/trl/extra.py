@@ -1,5 +1,6 @@
 """Settings of a request beyond OpenAI's hyperparameters (`extra_body.windlass.config`)."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -55,10 +56,17 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
     save_minutes: SaveMinutes | None = None
     sharding: Literal["none"] | Sharding | None = None
 
-    def adapter(self, begins_with: AdapterShape | None = None, *, at: str) -> Lora | None:
+    def adapter(
+        self,
+        begins_with: AdapterShape | None = None,
+        targets: Sequence[str] = (),
+        *,
+        at: str,
+    ) -> Lora | None:
         """Returns the adapter asked for; raises InvalidConfig for its settings without it.
 
-        One that `begins_with` another has its settings, unless others are given.
+        One that `begins_with` another has its settings, unless others are given; any other is on
+        the layers that `targets` names.
         """
         given = {name: value for name, value in self._given().items() if name in REQUEST_NAMES}
         if not self.lora:
@@ -75,6 +83,8 @@ class TRLSettings(LoraSettings, frozen=True, forbid_unknown_fields=True):
             given.setdefault("alpha", 2 * given["rank"])
         if begins_with is not None:
             return continued(begins_with, given, at=at)
+        if targets:
+            given.setdefault("target_modules", list(targets))
         return Lora(**{REQUEST_NAMES[name]: value for name, value in given.items()})
 
     def choose_sharding(self, sizing: Sizing, *, at: str) -> Sharding | None:

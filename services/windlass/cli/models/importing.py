@@ -24,7 +24,8 @@ def import_model(
         typer.Option(
             metavar="FILE|NAME",
             help="Chat template for a model that has none, or instead of its own: a file, or "
-            "chatml, gemma, llama3, mistral or qwen.",
+            "chatml, deepseek-coder, gemma, llama3, mistral or qwen. `preset`: the one of the "
+            "model's preset, where it has none.",
         ),
     ] = "",
     for_everyone: Annotated[
@@ -69,8 +70,9 @@ def _checked(name: str, folder: Path, chat_template: str) -> tuple[str, dict[str
             raise ValueError(f"A model id must be {modelfiles.ID_RULE}")
         files = model_files(folder, chat_template)
         modelfiles.check_files(files)
-        if chat_template:
-            check_chat_template(files[modelfiles.CHAT_TEMPLATE].read_text())
+        template = files.get(modelfiles.CHAT_TEMPLATE)
+        if chat_template and template and template.parent != folder:
+            check_chat_template(template.read_text())
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
     return model_id, files
@@ -106,7 +108,7 @@ def _warnings(files: Mapping[str, Path], *, is_given: bool) -> Iterator[str]:
         yield unknown
     if not modelfiles.generates(config, files):
         return
-    if is_given:
+    if is_given and modelfiles.CHAT_TEMPLATE in files:
         yield from modelfiles.misfits(files)
     elif not modelfiles.has_chat_template(files):
         names = modelfiles.fitting(files)

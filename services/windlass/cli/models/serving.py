@@ -47,6 +47,7 @@ COLUMNS = {
     "TARGET": lambda item: _target(item),
     "ENGINE": field("engine"),
     "ARGUMENTS": lambda item: " ".join(f"{name}={value}" for name, value in _set(item).items()),
+    "PRESET": lambda item: _by_preset(item),
     "SINCE": moment("updated_at"),
     "REASON": field("message"),
 }
@@ -249,6 +250,13 @@ def _set(item: Item) -> dict[str, Any]:
     arguments = cast("dict[str, Any]", item.get("arguments") or {})
     found = {name: value for name, value in arguments.items() if value is not None}
     return found | {name: item[name] for name in ("nodes", "gpus") if item.get(name)}
+
+
+def _by_preset(item: Item) -> str:
+    """The preset of a model, and what its engines have that nobody set; older servers say none."""
+    derived = cast("dict[str, Any]", item.get("derived_arguments") or {})
+    found = [f"{name}={value}" for name, value in derived.items() if value is not None]
+    return " ".join([*filter(None, [cast("str", item.get("preset") or "")]), *found])
 
 
 def _ready(item: Item) -> str:

@@ -79,17 +79,13 @@ def _connections(settings: "Settings") -> list[tuple[str, str, str]]:
 def _findings(settings: "Settings") -> list[tuple[str, str, str]]:
     from windlass import targets
     from windlass.core.config import unread_variables
-    from windlass.core.config.check import check as findings
-    from windlass.core.config.check import check_files
+    from windlass.serve import findings
 
     try:
         modules = targets.expand(settings.targets)
     except ValueError as error:
         return [("error", "targets", str(error))]
-    found = [
-        (str(one.level), one.key, one.message)
-        for one in (*findings(settings), *check_files(settings))
-    ]
+    found = [(str(one.level), one.key, one.message) for one in findings(settings)]
     found += [("warning", name, f"It {why}") for name, why in unread_variables()]
     if "agent" in modules and settings.agent.enabled:
         found += _unconfined(settings.agent.confinement)

@@ -111,7 +111,8 @@ def manifest(files: Mapping[str, Path], progress: Progress = ignore) -> Manifest
 def model_files(folder: Path, chat_template: str = "") -> dict[str, Path]:
     """The files of a model folder that are sent, by their paths within the model.
 
-    Nothing hidden is. A chat template, by its name or file, takes the place of the folder's.
+    Nothing hidden is. A chat template, by its name or file, takes the place of the folder's;
+    `preset` stands for the one of the model's preset, where the folder has none.
     Raises ValueError when it is no folder, or holds no config.json or no safetensors.
     """
     if not folder.is_dir():
@@ -132,8 +133,9 @@ def model_files(folder: Path, chat_template: str = "") -> dict[str, Path]:
         )
     if not any(map(modelfiles.is_weights, files)):
         raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
-    if chat_template:
-        files[modelfiles.CHAT_TEMPLATE] = modelfiles.chat_template(chat_template)
+    template = modelfiles.given_template(files, chat_template) if chat_template else None
+    if template:
+        files[modelfiles.CHAT_TEMPLATE] = template
     return files
 
 

@@ -369,6 +369,11 @@ class InferenceSection(Section):
     """Engines started on demand."""
 
     engine: str = Field("builtin", description="Kind of engine to start.")
+    presets: str = Field(
+        "",
+        description="Folder of presets (*.json) beside those of this release; one of the same "
+        "name takes its place. Empty: none.",
+    )
     max_engines: int = Field(4, ge=1, description="Running engines of the whole installation.")
     max_adapters: int = Field(8, ge=1, description="Adapters loaded at once in one engine.")
     idle_seconds: float = Field(

@@ -121,7 +121,20 @@ def render_model(model: models_pb2.Model) -> Json:
                 "tools": model.formats.tools or None,
                 "reasoning": model.formats.reasoning or None,
             },
+            "preset": _preset(model),
         },
+    }
+
+
+def _preset(model: models_pb2.Model) -> Json | None:
+    if not model.HasField("preset"):
+        return None
+    said = model.preset
+    arguments = {kind: orjson.loads(values) for kind, values in sorted(said.arguments.items())}
+    return {
+        "name": said.name,
+        "lora_targets": list(said.lora_targets),
+        "arguments": arguments,
     }
 
 

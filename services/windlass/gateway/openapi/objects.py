@@ -88,6 +88,11 @@ FOOTPRINT = {
     "description": "What the model takes of the memory of devices that serve it, in bytes: its "
     "weights, keys and values of each token in 16 bits, and each rank of an adapter.",
 }  # fmt: skip
+PRESET = {
+    **obj({"name": TEXT, "lora_targets": listed(TEXT), "arguments": {"type": "object"}}),
+    "description": "What the preset of the model's family says where nobody else does: the layers "
+    "of an adapter, and arguments of engines by their kind.",
+}
 MODEL = obj(
     {
         "id": TEXT,
@@ -102,6 +107,7 @@ MODEL = obj(
                     "description": "Sentences on what the model will not do.",
                 },
                 "footprint": nullable(FOOTPRINT),
+                "preset": nullable(PRESET),
             },
         },
     }

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.engine_arguments import TOLD_FORMATS, UNCHOSEN, EngineArguments, with_formats
+from windlass.bounds import TARGET_REQUESTS
+from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
@@ -206,9 +207,7 @@ class Round:
         serving = self._serving(engine.version_id)
         kind = self.kind(engine.version_id)
         arguments = serving.arguments if serving else UNCHOSEN
-        if kind == TOLD_FORMATS:
-            name = self.names[engine.version_id]
-            arguments = with_formats(arguments, name.formats, name.task)
+        arguments = completed(arguments, self.names[engine.version_id].derived(kind))
         gpus, nodes = self.gpus(engine.version_id), self.nodes(engine.version_id)
         if not gpus and nodes == 1:
             gpus = self._fitting(engine, kind, arguments)

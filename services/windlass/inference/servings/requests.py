@@ -12,7 +12,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.quotas import Quota, exceeded
 from windlass.core.rpc.auth import Principal, current
-from windlass.engine_arguments import EngineArguments, to_message
+from windlass.engine_arguments import EngineArguments, chosen, to_message
 from windlass.inference.domain import (
     InferencePolicy,
     Name,
@@ -94,12 +94,12 @@ class ServingRequests:
         await self._servings.put(serving, partial(self._require_room, names))
         self._wake.touch("inference")
         rows = await self._store.rows()
-        return _shown(_set_for(model, rows), rows, await self._observed.known_view(rows))
+        return self._shown(_set_for(model, rows), rows, await self._observed.known_view(rows))
 
     async def get(self, request: pb.GetServingRequest) -> pb.Serving:
         """Returns how a model is served; raises NotFound where it is on demand alone."""
         serving, rows = await self._found(current(), request.model)
-        return _shown(serving, rows, await self._observed.known_view(rows))
+        return self._shown(serving, rows, await self._observed.known_view(rows))
 
     async def list(self, request: pb.ListServingsRequest) -> pb.ListServingsResponse:
         """The servings of the project's models and of those for everyone, by name."""
@@ -108,7 +108,7 @@ class ServingRequests:
         seen = sorted(rows.visible(current().require_project()).values(), key=lambda one: one.model)
         seen, more = page_of(seen, lambda one: one.model, after=request.after, limit=request.limit)
         return pb.ListServingsResponse(
-            servings=[_shown(serving, rows, view) for serving in seen], has_more=more
+            servings=[self._shown(serving, rows, view) for serving in seen], has_more=more
         )
 
     async def delete(self, request: pb.DeleteServingRequest) -> pb.DeleteServingResponse:
@@ -119,6 +119,9 @@ class ServingRequests:
         await self._servings.delete(serving)
         self._wake.touch("inference")
         return pb.DeleteServingResponse()
+
+    def _shown(self, serving: Serving, rows: Rows, view: View) -> pb.Serving:
+        return _shown(serving, rows, view, self._policy.engine)
 
     async def _resolve(self, principal: Principal, model: str) -> models_pb2.ResolvedModel:
         return await self._models.ResolveModel(
@@ -219,8 +222,11 @@ def _set_for(model: models_pb2.Model, rows: Rows) -> Serving:
     )
 
 
-def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
+def _shown(serving: Serving, rows: Rows, view: View, engine: str) -> pb.Serving:
+    """The serving as it is; `engine` is the installation's kind."""
     name = view.names.get(serving.version_id)
+    # Engines of its base answer for an adapter, by what is set for that.
+    own = None if name is None or name.is_adapter else name
     version = name.engine_version_id if name else serving.engine_version_id
     engines = [one for one in rows.running if one.version_id == version]
     hindrances = [hindrance(name, one, view) for one in engines] if name else []
@@ -258,4 +264,14 @@ def _shown(serving: Serving, rows: Rows, view: View) -> pb.Serving:
         idle_seconds=serving.idle_seconds,
         sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
+        preset=own.preset if own else "",
+        derived_arguments=own and to_message(_derived(own, serving, engine)),
+    )
+
+
+def _derived(name: Name, serving: Serving, engine: str) -> EngineArguments:
+    """The arguments of its engines that it does not set."""
+    found = chosen(name.derived(serving.engine or engine))
+    return EngineArguments(
+        **{key: value for key, value in found.items() if key not in chosen(serving.arguments)}
     )

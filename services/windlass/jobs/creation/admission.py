@@ -114,6 +114,7 @@ class JobAdmission:
             draft.spec,
             model_version_id=start.weights.version_id,
             model_bytes=start.weights.bytes,
+            lora_targets=tuple(start.weights.preset.lora_targets),
             adapter=start.shape,
             judges=judges,
         )
@@ -277,6 +278,7 @@ def _sizing(spec: Spec, examples: int) -> Sizing:
         examples=examples,
         model_bytes=max(1, spec.model_bytes),
         processes=max(1, spec.resources.processes, spec.resources.gpus),
+        lora_targets=tuple(spec.lora_targets),
     )
 
 

@@ -149,6 +149,8 @@ class Spec:
     # The shape of the adapter that `model` is; empty for complete weights.
     adapter: dict[str, Any] = field(default_factory=dict)
     evaluation: Evaluation | None = None
+    # Layers of an adapter by the preset of the weights, where the request names none.
+    lora_targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

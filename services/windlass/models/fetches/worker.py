@@ -162,6 +162,7 @@ class FetchWorker:
             model_type=found.model_type,
             footprint=found.footprint,
             formats=found.formats,
+            preset=found.preset,
             created_at=now_seconds(),
         )
         if not await self._fetches.complete(fetch, token, version):

@@ -82,7 +82,7 @@ def test_a_model_without_a_chat_template_is_told_and_given_one(
 def test_a_wrong_chat_template_is_refused(shell: Shell, tmp_path: Path) -> None:
     folder = make_feather(tmp_path / "wrong")
     said = refusal(shell, str(folder), "--chat-template", "chatlm")
-    assert "chatml, gemma, llama3, mistral, qwen" in said
+    assert "chatml, deepseek-coder, gemma, llama3, mistral, qwen" in said
     template = tmp_path / "x.jinja"
     template.write_text("{% for message in messages %}")
     assert "The chat template is wrong" in refusal(

@@ -25,6 +25,7 @@ from windlass_agent.runner.trainers.threads import spare_threads
 from windlass_agent.runner.trainers.tokenizing import Tokenizing
 from windlass_agent.runner.trainers.trl import continuing
 from windlass_agent.runner.trainers.trl.callback import EventCallback
+from windlass_agent.runner.trainers.trl.experts import leave_experts, name_experts
 from windlass_agent.runner.trainers.trl.quantization import check_quantization
 from windlass_agent.runner.trainers.trl.teacher import check_teacher
 
@@ -75,6 +76,8 @@ def main() -> None:
                 Path(training_args.teacher_model_name_or_path), Path(model_args.model_name_or_path)
             )
         spare_threads(Path(model_args.model_name_or_path))
+        name_experts(Path(model_args.model_name_or_path))
+        leave_experts(model_args)
         # Reading the arguments made it.
         ranks.hold_group()
         if adapter is not None:

@@ -187,6 +187,8 @@ class Serving(google.protobuf.message.Message):
     TARGET_GPU_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
     SLEEP_SECONDS_FIELD_NUMBER: builtins.int
+    PRESET_FIELD_NUMBER: builtins.int
+    DERIVED_ARGUMENTS_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -219,6 +221,8 @@ class Serving(google.protobuf.message.Message):
     """Nodes that each engine runs on together, with so many GPUs on each; 0: one."""
     sleep_seconds: builtins.int
     """Seconds without requests before its engines sleep; 0: they do not."""
+    preset: builtins.str
+    """Preset of the model; empty: none."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -226,6 +230,10 @@ class Serving(google.protobuf.message.Message):
     @property
     def clusters(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """Weights of the clusters where its engines may run, by id; none: wherever they can."""
+
+    @property
+    def derived_arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments:
+        """Arguments that its engines have beside these, by the model's preset and its files."""
 
     def __init__(
         self,
@@ -249,9 +257,11 @@ class Serving(google.protobuf.message.Message):
         target_gpu: builtins.int = ...,
         nodes: builtins.int = ...,
         sleep_seconds: builtins.int = ...,
+        preset: builtins.str = ...,
+        derived_arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["arguments", b"arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments", "derived_arguments", b"derived_arguments"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 

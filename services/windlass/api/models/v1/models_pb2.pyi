@@ -118,6 +118,7 @@ class Model(google.protobuf.message.Message):
     FOOTPRINT_FIELD_NUMBER: builtins.int
     ADOPTED_FROM_FIELD_NUMBER: builtins.int
     FORMATS_FIELD_NUMBER: builtins.int
+    PRESET_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -151,6 +152,10 @@ class Model(google.protobuf.message.Message):
 
     @property
     def formats(self) -> Global___ModelFormats: ...
+    @property
+    def preset(self) -> Global___ModelPreset:
+        """Absent where its family has none, or where a release before presets imported it."""
+
     def __init__(
         self,
         *,
@@ -171,9 +176,10 @@ class Model(google.protobuf.message.Message):
         footprint: Global___ModelFootprint | None = ...,
         adopted_from: Global___AdoptedFrom | None = ...,
         formats: Global___ModelFormats | None = ...,
+        preset: Global___ModelPreset | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint", "formats", b"formats"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "formats", b"formats", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint", "formats", b"formats", "preset", b"preset"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "formats", b"formats", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "preset", b"preset", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
 
@@ -196,6 +202,51 @@ class ModelFormats(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reasoning", b"reasoning", "tools", b"tools"]) -> None: ...
 
 Global___ModelFormats: typing_extensions.TypeAlias = ModelFormats
+
+@typing.final
+class ModelPreset(google.protobuf.message.Message):
+    """What a model was given by the preset of its family (windlass.modelfiles.presets)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ArgumentsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    LORA_TARGETS_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    @property
+    def lora_targets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of the layers that an adapter is on; none: all linear ones."""
+
+    @property
+    def arguments(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Arguments of engines in JSON, by the kind of engine."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        lora_targets: collections.abc.Iterable[builtins.str] | None = ...,
+        arguments: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "lora_targets", b"lora_targets", "name", b"name"]) -> None: ...
+
+Global___ModelPreset: typing_extensions.TypeAlias = ModelPreset
 
 @typing.final
 class AdoptedFrom(google.protobuf.message.Message):
