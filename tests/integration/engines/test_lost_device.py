@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,8 +48,7 @@ async def test_passes_that_wait_fail_with_the_one_that_lost_the_device(tmp_path:
     calls = [asyncio.create_task(scheduler.call(lose, lambda: ends.append(0)))]
     await asyncio.to_thread(begun.wait)
     for number in (1, 2):
-        over = [number]
-        calls.append(asyncio.create_task(scheduler.call(fail, lambda o=over: ends.extend(o))))
+        calls.append(asyncio.create_task(scheduler.call(fail, partial(ends.append, number))))
     await asyncio.sleep(0)
     go_on.set()
     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -82,7 +83,7 @@ async def test_open_answers_end_in_an_error(
         return forward(*positional, **named)
 
     monkeypatch.setattr(network, "forward", lost)
-    sinks = [asyncio.Queue() for _ in range(2)]
+    sinks: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(2)]
     sequences = [
         Sequence(
             prompt=[1, 2, 3],

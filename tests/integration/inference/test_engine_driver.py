@@ -5,7 +5,6 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from tests.support.waiting import stays, until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import WorkloadLimits, cgroups, confinement, innermost
 from windlass_agent.download import DownloadError, ModelCache
-from windlass_agent.engines.registry import engines
+from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.executors.process.allocator import ENGINE
 from windlass_agent.executors.process.engines.engine_process import EngineRecord
 from windlass_agent.executors.process.processes import start_time
@@ -202,7 +201,7 @@ async def test_an_engine_waits_for_its_place_and_can_be_deleted_there(
 async def test_engines_that_take_a_whole_gpu_get_none_that_another_has(
     store: Store, folder: Path
 ) -> None:
-    greedy = {"builtin": replace(engines()["builtin"], shares_gpus=False)}
+    greedy = {"builtin": BuiltinEngine(shares_gpus=False)}
     async with machine(folder, kinds=greedy, stop_on_close=False) as host:
         await host.driver.apply(workload(store))
         await host.reaches(pb.PHASE_RUNNING)

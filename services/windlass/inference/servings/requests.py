@@ -265,7 +265,7 @@ def _shown(serving: Serving, rows: Rows, view: View, engine: str) -> pb.Serving:
         sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
         preset=own.preset if own else "",
-        derived_arguments=own and to_message(_derived(own, serving, engine)),
+        derived_arguments=to_message(_derived(own, serving, engine)) if own else None,
     )
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "202611271306"
-down_revision = "202611270904"
+down_revision = "202611271304"
 branch_labels = None
 depends_on = None
 

@@ -10,7 +10,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "202611271307"
-down_revision = "202611270904"
+down_revision = "202611271306"
 branch_labels = None
 depends_on = None
 
