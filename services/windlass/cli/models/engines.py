@@ -11,12 +11,19 @@ COLUMNS = {
     "STATE": field("phase"),
     "ENGINE": field("engine"),
     "CLUSTER": field("cluster_id"),
+    "REPLICA": field("replica"),
+    "PLACE": lambda item: str(item.get("queue_position") or ""),
+    "WAIT": lambda item: _seconds(item.get("wait_seconds")),
     "CACHE": lambda item: _percent(item.get("cache_percent")),
     "GPU": lambda item: _percent(item.get("gpu_percent")),
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
     "SINCE": moment("created_at"),
     "REASON": field("message"),
 }
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:g} s"
 
 
 def _percent(value: int | None) -> str:
