@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from windlass.modelfiles.documents import check_document
 from windlass.modelfiles.footprint import text_config
+from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.sizes import refuse_many_values
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 
@@ -38,7 +41,15 @@ class Vocabulary:
 
 
 def vocabulary(config: bytes, tokenizer: bytes) -> Vocabulary:
-    """Reads config.json and tokenizer.json; raises ValueError for what does not say it."""
+    """Reads config.json and tokenizer.json; raises ValueError for what does not say it.
+
+    What no import has looked at may be too much to read.
+    """
+    try:
+        refuse_many_values(CONFIG, config)
+        check_document(TOKENIZER, tokenizer, known=())
+    except RefusedDocument as refusal:
+        raise ValueError(refusal.message) from refusal
     try:
         document = json.loads(config)
     except RecursionError as error:

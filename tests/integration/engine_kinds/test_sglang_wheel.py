@@ -53,7 +53,15 @@ print(json.dumps(facts, default=str))
 """
 ARGUMENTS = ALL.model_copy(
     update=dict.fromkeys(
-        ("kv_cache_bytes", "kv_offload_bytes", "lookup_tokens", "pipeline_parallel", "task")
+        (
+            "draft_model",
+            "draft_tokens",
+            "kv_cache_bytes",
+            "kv_offload_bytes",
+            "lookup_tokens",
+            "pipeline_parallel",
+            "task",
+        )
     )
     | {"max_adapter_rank": 20, "reasoning_parser": "qwen3", "tool_parser": "hermes"}
 )

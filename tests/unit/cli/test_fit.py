@@ -52,6 +52,18 @@ def test_it_says_on_how_many_gpus_a_model_fits_and_why_not_on_fewer(folder: Path
     assert nodes[1].split()[:3] == ["2x1", "7.5", "0.0"]
 
 
+def test_a_draft_has_a_column_of_its_own(folder: Path) -> None:
+    small = folder / "small"
+    small.mkdir()
+    (small / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 2}))
+    with (small / "model.safetensors").open("wb") as file:
+        file.truncate(GIB)
+    done = run(folder, "--gpu-memory", "24Gi", "--gpus", "1", "--set", f"draft_model={small}")
+    heads, shown = done.stdout.splitlines()[:2]
+    assert "DRAFT GIB" in heads
+    assert shown.split()[:3] == ["1", "15.0", "1.0"]
+
+
 def test_what_fits_nowhere_is_a_failure(folder: Path) -> None:
     done = run(folder, "--gpu-memory", "4Gi", "--gpus", "2")
     assert (done.returncode, done.stderr) == (1, "windlass: The model fits on none of them.\n")
@@ -62,6 +74,7 @@ def test_what_fits_nowhere_is_a_failure(folder: Path) -> None:
     [
         (["--set", "context_length=1"], "context_length: Input should be greater than"),
         (["--set", "no_such=1"], "no_such"),
+        (["--set", "draft_tokens=3"], "draft_tokens is for engines with a draft_model"),
         (["--gpu-memory", "much"], "'much' is not a size"),
     ],
 )

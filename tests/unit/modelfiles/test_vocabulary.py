@@ -39,7 +39,7 @@ def test_tokens_have_numbers_and_added_ones_too(tokenizer: Any) -> None:
         ({"vocab_size": -1}, WORDS, "config.json has no vocab_size"),
         (CONFIG, {}, "tokenizer.json has no vocabulary"),
         (CONFIG, {"model": {"vocab": {"a": "0"}}}, "tokenizer.json has no vocabulary"),
-        (CONFIG, {"model": {"vocab": 7}}, "tokenizer.json has no vocabulary"),
+        (CONFIG, {"model": {"vocab": 7}}, "'vocab' that is not a list of tokens"),
     ],
 )
 def test_files_that_do_not_say_it_are_named(config: Any, tokenizer: Any, said: str) -> None:
@@ -48,8 +48,14 @@ def test_files_that_do_not_say_it_are_named(config: Any, tokenizer: Any, said: s
     for nested in (b"[" * 100_000, b"{"):
         with pytest.raises(ValueError):
             vocabulary(nested, nested)
-        with pytest.raises(ValueError, match="no vocabulary"):
+        with pytest.raises(ValueError, match="is not a tokenizer in JSON"):
             vocabulary(json.dumps(CONFIG).encode(), nested)
+
+
+def test_a_vocabulary_that_is_too_much_to_read_is_refused() -> None:
+    many = b'{"model":{"vocab":{' + b",".join([b'"a":0'] * (2**21 + 2)) + b"}}}"
+    with pytest.raises(ValueError, match="more 'vocab' than a tokenizer may have"):
+        vocabulary(json.dumps(CONFIG).encode(), many)
 
 
 def test_the_same_vocabulary_suits_every_kind() -> None:
