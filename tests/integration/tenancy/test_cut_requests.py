@@ -119,6 +119,9 @@ async def test_an_answer_that_breaks_off_is_estimated_and_a_refusal_costs_nothin
     async def no_usage(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         return web.json_response({"id": "c", "choices": [], "usage": {"prompt_tokens": "many"}})
 
+    async def half_a_usage(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"id": "c", "choices": [], "usage": {"completion_tokens": 31}})
+
     chats = front.openai().chat.completions
     for number, (handler, error) in enumerate(
         ((refuses, openai.BadRequestError), (breaks_off, openai.InternalServerError))
@@ -131,7 +134,14 @@ async def test_an_answer_that_breaks_off_is_estimated_and_a_refusal_costs_nothin
         assert (counted["input_tokens"] > 0) is (handler is breaks_off)
     engine.handler = no_usage
     await chats.create(model="toy", messages=HI)
-    assert (await used(front, 3))["num_estimated_requests"] == 2
+    counted = await used(front, 3)
+    assert counted["num_estimated_requests"] == 2
+    engine.handler = half_a_usage
+    await chats.create(model="toy", messages=HI)
+    half = await used(front, 4)
+    assert half["num_estimated_requests"] == 3
+    assert half["output_tokens"] == counted["output_tokens"] + 31
+    assert half["input_tokens"] > counted["input_tokens"]
 
 
 async def test_cached_and_reasoning_tokens_are_kept_apart_within_their_bounds(

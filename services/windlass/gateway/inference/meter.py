@@ -149,8 +149,8 @@ class UsageMeter:
     def write(self, status: int, *, worked: bool = False) -> None:
         """Writes the record of a request that reached an engine, once.
 
-        Call it before the last byte of the answer is sent. `worked` of an error that an engine
-        did not refuse the request by.
+        Call it before the last byte of the answer is sent. `worked` tells of an error that an
+        engine has worked on the request nevertheless.
         """
         if self._state != _OPEN:
             return
@@ -187,7 +187,10 @@ class UsageMeter:
         said = self._bounds.within(self._reported, self._answer_bytes)
         if said.prompt_tokens or not (worked and self._asked) or self.kind == _UNSPECIFIED:
             return said
-        return self._bounds.estimate(now - self._asked, self._answer_bytes)
+        found = self._bounds.estimate(now - self._asked, self._answer_bytes)
+        if said.completion_tokens:
+            found.completion_tokens = said.completion_tokens
+        return found
 
     def _measure(self, usage: TokenUsage, now: float) -> None:
         metrics.PROMPT_TOKENS.inc(usage.prompt_tokens)
