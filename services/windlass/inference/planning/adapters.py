@@ -118,8 +118,14 @@ class AdapterPlacement:
             if version != base and version in state.names:
                 used_at = 0.0 if want.serving is not None else want.used_at
                 used[version] = max(used.get(version, 0.0), used_at)
-        there = {version for one in engines for version in one.adapters}
         now = state.now
+        ready = [one for one in engines if state.answers(one)] or engines
+        there = {
+            version
+            for one in ready
+            for version, copy in self._stays.copies(one, now).items()
+            if not copy.has_failed
+        }
         return [
             AdapterDemand(
                 version,

@@ -33,6 +33,7 @@ class World:
     stays: AdapterStays = field(default_factory=AdapterStays)
     now: float = NOW
     refuses: frozenset[str] = frozenset()
+    starting: frozenset[str] = frozenset()
     loads: int = 0
 
     def round(self, wants: dict[str, float], open_requests: dict[str, int]) -> None:
@@ -40,7 +41,7 @@ class World:
         statuses = {
             one.id: pb.WorkloadStatus(
                 generation=one.generation,
-                phase=pb.PHASE_RUNNING,
+                phase=pb.PHASE_STARTING if one.id in self.starting else pb.PHASE_RUNNING,
                 endpoint="unix:///x",
                 adapters=[
                     pb.LoadedAdapter(
@@ -147,3 +148,18 @@ def test_what_cannot_be_loaded_takes_no_place_of_others() -> None:
         one.round(dict.fromkeys(VERSIONS[:8], 0.0), {})
     one.round(dict.fromkeys(VERSIONS[:16], 0.0), dict.fromkeys(VERSIONS[8:16], 1))
     assert one.held == [set(VERSIONS[8:16])]
+
+
+def test_what_only_an_engine_that_starts_has_gets_its_turn_on_another() -> None:
+    two = world(2)
+    busy = dict.fromkeys(VERSIONS[:8], 1)
+    for _ in range(3):
+        two.round(dict.fromkeys(VERSIONS[:16], 2.0), dict.fromkeys(VERSIONS[:16], 1))
+    (lost,) = [one for one in two.engines if "ft:08" in one.adapters]
+    two.starting = frozenset({lost.id})
+    (left,) = [one for one in two.engines if one.id != lost.id]
+    for _ in range(30):
+        two.round(dict.fromkeys([*VERSIONS[:8], "ft:08"], 2.0), {**busy, "ft:08": 1})
+        if "ft:08" in {v for one in two.engines if one.id == left.id for v in one.adapters}:
+            return
+    raise AssertionError("it starves")
