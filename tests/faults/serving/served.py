@@ -85,8 +85,9 @@ class ServedSite:
     def engine(self, agent: LoneAgent) -> psutil.Process | None:
         """The one engine of a machine, once it runs."""
         found = self.site.processes(ENGINE, f"/{agent.name}/models/")
-        (one,) = [one for one in found if not is_wall(one)] or [None]
-        return one
+        found = [one for one in found if not is_wall(one)]
+        assert len(found) <= 1, [cmdline(one) for one in found]
+        return found[0] if found else None
 
     def engines(self) -> dict[str, psutil.Process]:
         """The engine of each machine, once there are both and both answer."""

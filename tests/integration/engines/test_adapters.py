@@ -171,7 +171,7 @@ async def test_an_adapter_of_another_base_is_refused_in_words(
     control: EngineControl,
     adapters: dict[str, Path],
     tmp_path: Path,
-    shape: dict[str, int],
+    shape: dict[str, Any],
     why: str,
 ) -> None:
     await control.load_adapter("one", adapters["one"])

@@ -192,6 +192,7 @@ async def test_what_an_engine_has_unloaded_is_answered_by_another_and_counted_on
         while len(other.requests) < 2:
             asked += 2
             answer = await client.chat.completions.create(model="toy", messages=HI)
+            assert answer.usage
             assert answer.usage.completion_tokens == 3
             stream = await client.chat.completions.create(model="toy", messages=HI, stream=True)
             assert len([chunk async for chunk in stream]) == 3
