@@ -5,10 +5,12 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
-from tests.faults.site import Site, frozen
+from tests.faults.lone_agent import LoneAgent
+from tests.faults.site import BASE, Site, frozen
 from tests.support.environments import postgres, swift
 from tests.support.environments.required import lacking
 from tests.support.processes.windlass import NO_SPARE, make_single, running
@@ -16,11 +18,17 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 BUCKET = "windlass"
+ONE_ENGINE = {"engine_slots": 1}
 TMPFS_BYTES = 24 * 2**20
 
 
-def test_a_job_outlasts_an_outage_of_its_store(base_folder: Path, tmp_path: Path) -> None:
-    with postgres.reachable_folder() as folder, swift.start_swift(tmp_path) as store:
+@pytest.fixture(scope="module")
+def stored(
+    base_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Site, swift.Swift]]:
+    """An installation whose objects are in an S3 server."""
+    folder = tmp_path_factory.mktemp("swift")
+    with postgres.reachable_folder() as data, swift.start_swift(folder) as store:
         access = {"access_key_id": swift.ACCESS_KEY, "secret_access_key": swift.SECRET_KEY}
         boto3.client(
             "s3",
@@ -30,20 +38,69 @@ def test_a_job_outlasts_an_outage_of_its_store(base_folder: Path, tmp_path: Path
             aws_secret_access_key=swift.SECRET_KEY,
         ).create_bucket(Bucket=BUCKET)
         place = {"kind": "s3", "bucket": BUCKET, "endpoint_url": store.url, "region": swift.REGION}
-        made = make_single(folder / "data", NO_SPARE | {"objects": place | access})
+        agent = {"agent": {**NO_SPARE["agent"], **ONE_ENGINE}}
+        made = make_single(data / "data", agent | {"objects": place | access})
         with running(made):
             site = Site(made)
             site.import_base(base_folder)
-            job_id = site.create(site.upload(), epochs=1)
-            site.until_trained(job_id)
-            with frozen(site.trainer(job_id)):
-                store.kill("proxy")
-            _refuse(store.ports["proxy"], times=5)
-            assert site.job(job_id)["status"] == "running"
-            store.start("proxy")
-            store.wait_ready("proxy")
-            job = site.assert_succeeded_once(job_id)
-            assert job["windlass"]["attempt"] == 1
+            yield site, store
+
+
+def test_a_job_outlasts_an_outage_of_its_store(stored: tuple[Site, swift.Swift]) -> None:
+    site, store = stored
+    job_id = site.create(site.upload(), epochs=1)
+    site.until_trained(job_id)
+    with frozen(site.trainer(job_id)):
+        store.kill("proxy")
+    _refuse(store.ports["proxy"], times=5)
+    assert site.job(job_id)["status"] == "running"
+    store.start("proxy")
+    store.wait_ready("proxy")
+    job = site.assert_succeeded_once(job_id)
+    assert job["windlass"]["attempt"] == 1
+
+
+def test_an_engine_more_waits_for_its_store(stored: tuple[Site, swift.Swift]) -> None:
+    site, store = stored
+    _serve(site, 1)
+    wait_until(lambda: _serving(site)["ready_replicas"] == 1, "an engine")
+    # Another machine, to which the model has to be copied.
+    annex = LoneAgent(site, "annex", environment={"WINDLASS_AGENT_ENGINE_SLOTS": "1"})
+    annex.start()
+    try:
+        wait_until(lambda: len([c for c in site.get("/clusters")["data"] if c["live"]]) == 2)
+        store.kill("proxy")
+        _serve(site, 2)
+
+        def says() -> str:
+            _say(site)
+            messages = [one["message"] for one in site.get("/engines")["data"]]
+            return next((one for one in messages if "could not be downloaded" in one), "")
+
+        assert "the object store" in wait_until(says, "why it waits", every=1.0)
+        assert _serving(site)["ready_replicas"] == 1
+        store.start("proxy")
+        store.wait_ready("proxy")
+        wait_until(lambda: _serving(site)["ready_replicas"] == 2, "one more", every=1.0)
+        _say(site)
+        site.http.delete(f"/v1/servings/{BASE}").raise_for_status()
+    finally:
+        annex.stop()
+
+
+def _serve(site: Site, replicas: int) -> None:
+    body = {"min_replicas": replicas}
+    site.http.put(f"/v1/servings/{BASE}", json=body).raise_for_status()
+
+
+def _serving(site: Site) -> dict[str, Any]:
+    return site.get(f"/servings/{BASE}")
+
+
+def _say(site: Site) -> None:
+    """A request that has to succeed."""
+    client = site.windlass.openai(max_retries=0, timeout=60)
+    client.completions.create(model=BASE, prompt="Hi", max_tokens=1)
 
 
 def _refuse(port: int, *, times: int) -> None:

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tests.integration.engines.reference import Reference
-from tests.support.factories.toy_model import make_adapter
+from tests.support.factories.toy_model import make_adapter, make_model
 from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import until
 from transformers import AutoModelForCausalLM
@@ -175,6 +175,35 @@ async def test_what_is_no_adapter_is_refused_and_leaves_nothing(
     assert await refused(broken) == 400
     assert await control.loaded_adapters() == []
     await control.load_adapter("good", adapters["one"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ({"hidden": 128}, "size mismatch for .*lora_A"),
+        ({"layers": 3}, "it is for another base, which has .*layers.2"),
+        ({"layers": 1}, "it is for another base, which lacks .*layers.1"),
+    ],
+)
+async def test_an_adapter_of_another_base_is_refused_in_words(
+    client: AsyncOpenAI,
+    control: EngineControl,
+    adapters: dict[str, Path],
+    tmp_path: Path,
+    shape: dict[str, Any],
+    why: str,
+) -> None:
+    await control.load_adapter("one", adapters["one"])
+    before = await _say(client, "toy"), await _say(client, "one")
+    other = make_model(tmp_path / "other", **shape)
+    with pytest.raises(
+        EngineError, match=f"The adapter does not fit this model: .*{why}"
+    ) as refusal:
+        await control.load_adapter("foreign", make_adapter(other, tmp_path / "foreign", seed=1))
+    assert refusal.value.status == 400
+    assert "\n" not in str(refusal.value)
+    assert await control.loaded_adapters() == ["one"]
+    assert (await _say(client, "toy"), await _say(client, "one")) == before
 
 
 async def test_broken_weights_fail_their_own_requests_alone(

@@ -177,6 +177,30 @@ async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> Non
     assert (found.status_code, found.code) == (503, "model_not_ready")
 
 
+async def test_what_an_engine_has_unloaded_is_answered_by_another_and_counted_once(
+    front: Front, engine: Engine
+) -> None:
+    async def unloaded(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        error = {"message": "The model 'toy' does not exist.", "code": "model_not_found"}
+        return web.json_response({"error": error}, status=404)
+
+    client = front.openai().with_options(max_retries=0)
+    async with running_engine() as other:
+        other.handler = unloaded
+        front.board.pin("toy", engine.address, other.address)
+        asked = 0
+        while len(other.requests) < 2:
+            asked += 2
+            answer = await client.chat.completions.create(model="toy", messages=HI)
+            assert answer.usage
+            assert answer.usage.completion_tokens == 3
+            stream = await client.chat.completions.create(model="toy", messages=HI, stream=True)
+            assert len([chunk async for chunk in stream]) == 3
+        assert len(engine.requests) == asked
+        found = await used(front, asked)
+        assert (found["num_model_requests"], found["output_tokens"]) == (asked, 3 * asked)
+
+
 async def _says_500(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     return web.json_response({"error": {"message": "no"}}, status=500)
 

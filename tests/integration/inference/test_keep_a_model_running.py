@@ -21,6 +21,7 @@ from windlass.client import Windlass as Client
 
 pytestmark = pytest.mark.torch
 PAGE = "how-to/keep-a-model-running.md"
+NOT_READY = "how-to/why-is-my-model-not-ready.md"
 START_SECONDS = 240.0
 
 
@@ -171,6 +172,28 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
         refused = http.put("/v1/servings/my-base", json=adapter)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "arguments.eager"
+        http.delete("/v1/servings/my-base").raise_for_status()
+
+
+def test_the_commands_of_the_page_on_what_is_not_ready_say_its_words(
+    server: Windlass, tmp_path: Path
+) -> None:
+    """Those of Kubernetes are left out: there is none here."""
+    (printed,) = pages.blocks(NOT_READY, "console")
+    commands = [line.partition(" #")[0] for line in printed.splitlines()]
+    ours = "\n".join(one for one in commands if one.startswith("windlass "))
+    assert ours.count("\n") == 1
+    shell = Shell(server, tmp_path)
+    environment = shell.environment | shell.owner
+    environment |= {"PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}"}
+    says = "No live cluster has the engine 'vllm'."
+    assert f"| `{says}` |" in (pages.DOCS / NOT_READY).read_text()
+    with server.http() as http:
+        body = {"min_replicas": 1, "engine": "vllm"}
+        http.put("/v1/servings/my-base", json=body).raise_for_status()
+        # In a moment the reason follows what is said at first.
+        wait_until(lambda: says in state(server)["message"], "why none runs", every=1.0)
+        assert says in pages.run(ours, environment, tmp_path)
         http.delete("/v1/servings/my-base").raise_for_status()
 
 

@@ -317,3 +317,23 @@ def test_a_model_may_be_idle_for_its_own_time(own: int, unused: int, stays: bool
     asked = WantedVersion("tiny", "tiny", NOW - unused, NOW - 1000)
     plan = planned([on_demand], [engine("tiny")], wants=[asked], statuses={"eng-tiny-0": RUNS})
     assert ended(plan) == ([] if stays else ["eng-tiny-0"])
+
+
+def test_a_lost_engine_is_made_up_for_where_there_is_room() -> None:
+    here, lost = engine("tiny", 0, "east"), engine("tiny", 1, "west")
+    wanted, running, told = [serving("tiny", 2)], [here, lost], {here.id: RUNS, lost.id: RUNS}
+    full = planned(wanted, running, clusters={"east": 1}, statuses=told)
+    # Its agent may be back in a moment, and finds it as it was.
+    assert (ended(full), made(full)) == ([], [])
+    roomy = planned(wanted, running, clusters={"east": 2}, statuses=told)
+    assert (ended(roomy), made(roomy)) == ([lost.id], [("tiny", 1, "east")])
+
+
+def test_where_no_other_answers_others_make_room_for_a_lost_engine() -> None:
+    lost, idle = engine("tiny", 0, "west"), engine("other", 0, "east")
+    told = {lost.id: RUNS, idle.id: RUNS}
+    wants = [WantedVersion("other", "other", NOW - 100, NOW - 100)]
+    plan = planned(
+        [serving("tiny", 1)], [lost, idle], wants=wants, clusters={"east": 1}, statuses=told
+    )
+    assert lost.id in ended(plan)

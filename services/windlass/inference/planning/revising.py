@@ -71,9 +71,15 @@ def _is_forbidden(state: Round, engine: Engine) -> bool:
 
 
 def _is_lost(state: Round, engine: Engine) -> bool:
-    """Returns True if its cluster is away or out of reach while another could take over."""
-    away = not state.view.reaches(engine.cluster_id)
-    return away and bool(state.candidates(engine.version_id))
+    """Returns True if its cluster is away or out of reach while another could take over.
+
+    While others of its version answer, nobody makes room for one more: it stays unless there is.
+    """
+    if state.view.reaches(engine.cluster_id):
+        return False
+    answered = any(state.answers(one) for one in state.engines_of(engine.version_id))
+    others = state.candidates(engine.version_id)
+    return any(not (answered and state.is_full(one)) for one in others)
 
 
 def _judged(state: Round, engine: Engine) -> Engine:

@@ -13,6 +13,8 @@ from windlass_agent.engines.builtin.generation.model import LoadedModel
 
 SCORING = "SEQ_CLS"
 WEIGHTS = "adapter_model.safetensors"
+WHY_LENGTH = 400
+_HEAD = ".score.weight"
 
 
 class AdapterWeights:
@@ -32,7 +34,9 @@ class AdapterWeights:
                 self._attach(key, path)
         except Exception as error:
             self._forget(key)
-            message = f"The adapter does not fit this model: {error}"
+            # PEFT names every tensor, each on a line of its own.
+            why = " ".join(str(error).split())[:WHY_LENGTH]
+            message = f"The adapter does not fit this model: {why}"
             raise ApiError(message, param="lora_path", code="invalid_adapter") from error
         finally:
             self._active = ""
@@ -72,7 +76,12 @@ class AdapterWeights:
             )
         else:
             self._peft.add_adapter(key, config, autocast_adapter_dtype=False)
-        self._peft.load_adapter(path, adapter_name=key, autocast_adapter_dtype=False)
+        found = self._peft.load_adapter(path, adapter_name=key, autocast_adapter_dtype=False)
+        # PEFT loads what fits of an adapter for a model with more layers, or with fewer.
+        if strange := [name for name in found.unexpected_keys if not name.endswith(_HEAD)]:
+            raise ValueError(f"it is for another base, which has {strange[0]}")
+        if found.missing_keys:
+            raise ValueError(f"it is for another base, which lacks {found.missing_keys[0]}")
         self._peft.eval()
 
     def _forget(self, key: str) -> None:
@@ -91,7 +100,7 @@ class AdapterWeights:
 
 def _head(path: Path, network: torch.nn.Module) -> torch.Tensor:
     with safe_open(path / WEIGHTS, framework="pt") as tensors:
-        names = [name for name in tensors.keys() if name.endswith(".score.weight")]  # noqa: SIM118
+        names = [name for name in tensors.keys() if name.endswith(_HEAD)]  # noqa: SIM118
         if len(names) != 1:
             raise ValueError("it has no `score` layer")
         head: torch.Tensor = tensors.get_tensor(names[0])
