@@ -58,7 +58,7 @@ SECOND_TRY = {
     "faults/test_partition.py": "a real training runs beside the patience of two sides",
     "faults/test_previous_agent.py": "the release before has races that were fixed since",
     "faults/test_storage.py": "any of several writers meets the full disk first",
-    "faults/test_streams_and_keys.py": "an engine may answer before it is killed",
+    "faults/serving/test_streams_and_keys.py": "an engine may answer before it is killed",
     "faults/tunnel/test_tunnel_killed.py": "the kernel chooses the connection of a balancer",
     "faults/test_two_servers.py": "a real training runs beside the loss of a server",
 }

@@ -12,7 +12,7 @@ from windlass.engine_arguments import (
     divided,
 )
 from windlass.inference_api.routes import ABORT
-from windlass.modelfiles.embedding import MODULES
+from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint

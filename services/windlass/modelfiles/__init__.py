@@ -16,7 +16,7 @@ from windlass.modelfiles.chat_templates import (
     misfits,
 )
 from windlass.modelfiles.documents import check_document, is_document
-from windlass.modelfiles.embedding import generates
+from windlass.modelfiles.encoders.embedding import generates
 from windlass.modelfiles.folder import check_files, check_folder
 from windlass.modelfiles.layout import check_model, check_path, check_paths, check_sizes, is_data
 from windlass.modelfiles.naming import ID_RULE, id_of_folder, is_model_id

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.modelfiles import sizes, values
-from windlass.modelfiles.embedding import (
+from windlass.modelfiles.encoders.embedding import (
     MODULES,
     MODULES_BYTES,
     STEP_BYTES,
@@ -17,8 +17,8 @@ from windlass.modelfiles.embedding import (
     is_classifier,
     is_step,
 )
+from windlass.modelfiles.encoders.reranking import activation_of
 from windlass.modelfiles.refusal import RefusedDocument
-from windlass.modelfiles.reranking import activation_of
 
 _MAX_BYTES = 32 * 2**20
 # Of a file that is read whole: vocabularies of 260,000 tokens take 33 MB.

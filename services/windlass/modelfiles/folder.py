@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.modelfiles.documents import check_document, is_document, max_bytes
-from windlass.modelfiles.embedding import generates
+from windlass.modelfiles.encoders.embedding import generates
 from windlass.modelfiles.layout import check_model, check_paths, check_sizes
 from windlass.modelfiles.refusal import RefusedDocument
 from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights

@@ -17,7 +17,7 @@ from windlass.modelfiles.adapter_traits import (
     AdapterTraits,
     adapter_traits,
 )
-from windlass.modelfiles.embedding import is_classifier
+from windlass.modelfiles.encoders.embedding import is_classifier
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import TEMPLATE_BYTES, UNKNOWN, Formats, template_of_json
 from windlass.modelfiles.presets import ModelPreset, PresetTable

@@ -8,7 +8,7 @@ import pytest
 from windlass.core.errors import InvalidArgument
 from windlass.modelfiles import RefusedDocument, check_document, is_document
 from windlass.modelfiles.documents import max_bytes
-from windlass.modelfiles.embedding import PLAIN, DenseLayer, Pooling, pooling_of
+from windlass.modelfiles.encoders.embedding import PLAIN, DenseLayer, Pooling, pooling_of
 from windlass.models.manifest import makes_vectors, tells_pooling
 
 OLD, NEW = "sentence_transformers.models", "sentence_transformers.sentence_transformer.modules"

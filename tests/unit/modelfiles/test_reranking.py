@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from windlass.modelfiles.documents import check_document
+from windlass.modelfiles.encoders.reranking import activation_of
 from windlass.modelfiles.refusal import RefusedDocument
-from windlass.modelfiles.reranking import activation_of
 
 IDENTITY = "torch.nn.modules.linear.Identity"
 SIGMOID = "torch.nn.modules.activation.Sigmoid"

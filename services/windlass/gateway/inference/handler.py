@@ -25,6 +25,7 @@ from windlass.gateway.inference.engines import (
     Tenant,
     failed,
 )
+from windlass.gateway.inference.engines.trace import trace_headers
 from windlass.gateway.inference.head import BodyJudge, CacheSalts, Head, for_engine, read_head
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
@@ -37,7 +38,6 @@ from windlass.gateway.inference.relay import (
 )
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.trace import trace_headers
 from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool

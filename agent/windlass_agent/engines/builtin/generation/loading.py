@@ -20,8 +20,8 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from windlass.modelfiles import check_folder
-from windlass.modelfiles.embedding import PLAIN, Pooling, pooling_of
-from windlass.modelfiles.reranking import activation_of
+from windlass.modelfiles.encoders.embedding import PLAIN, Pooling, pooling_of
+from windlass.modelfiles.encoders.reranking import activation_of
 from windlass_agent.engines.builtin.generation.model import LoadedModel, Task
 from windlass_agent.engines.builtin.generation.pooling import Pooler
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer

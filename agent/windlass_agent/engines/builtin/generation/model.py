@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from windlass.modelfiles.reranking import Activation
+from windlass.modelfiles.encoders.reranking import Activation
 from windlass_agent.engines.builtin.generation.pooling import Pooler
 from windlass_agent.engines.builtin.text.tokenizer import ModelTokenizer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from windlass.modelfiles.embedding import PLAIN, DenseLayer, Pooling
+from windlass.modelfiles.encoders.embedding import PLAIN, DenseLayer, Pooling
 
 # The names that releases of sentence-transformers gave the weights of a layer.
 _NAMES = ("linear.", "dense.", "")

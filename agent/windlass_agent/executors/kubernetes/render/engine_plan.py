@@ -10,7 +10,7 @@ from typing import Self
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
-from windlass.modelfiles.embedding import MODULES
+from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.download import bytes_of
 from windlass_agent.engines.pods import engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
