@@ -9,6 +9,8 @@ from importlib import import_module
 
 from tests.bench import figures, machine, report
 
+from windlass.core import telemetry
+
 # By family, the folder of the module: the minutes on two cores of a whole run and of a quick one.
 FAMILIES = {
     "platform": {
@@ -51,6 +53,7 @@ SUBJECTS = {name: family for family, subjects in FAMILIES.items() for name in su
 def main() -> int:
     """Exit code 0 when every goal of the run is met, 1 when one is missed."""
     arguments = _parser().parse_args()
+    telemetry.configure_logging(level="WARNING")
     if arguments.report:
         print(report.write_page(figures.newest()))
         return 0
