@@ -30,6 +30,9 @@ FAMILIES = {
         "structured": (2.0, 1.0),
         "cold_chat": (2.5, 1.0),
         "engine_choice": (0.2, 0.1),
+        "added_ttft": (1.2, 0.3),
+        "many_streams": (1.0, 0.5),
+        "cancellation": (1.0, 0.3),
     },
     "jobs": {
         "job_latency": (0.7, 0.2),

@@ -11,11 +11,12 @@ from tests.bench.load import Connection, Load, percentile, repeat
 class Pace:
     """Seconds of streams: from a request to its first event, and from one event to the next.
 
-    Events that come together have no time between them.
+    Events that come together have no time between them. Gaps count only while it is `counting`.
     """
 
     first: list[float] = field(default_factory=list)
     gaps: "array[float]" = field(default_factory=lambda: array("d"))
+    counting: bool = True
 
     def first_ms(self, share: float) -> float:
         """Milliseconds within which this share of the streams began."""
@@ -41,10 +42,10 @@ class _Stream(Connection):
         super().on_body(data)
         now = time.perf_counter()
         for _ in range(data.count(b"\n\n")):
-            if self._last:
-                self._pace.gaps.append(now - self._last)
-            else:
+            if not self._last:
                 self._pace.first.append(now - self._began)
+            elif self._pace.counting:
+                self._pace.gaps.append(now - self._last)
             self._last = now
 
 
