@@ -33,6 +33,9 @@ FAMILIES = {
         "added_ttft": (1.2, 0.3),
         "many_streams": (1.0, 0.5),
         "cancellation": (1.0, 0.3),
+        "scale_up": (0.9, 0.3),
+        "prefix_affinity": (1.2, 0.4),
+        "cold_adapter": (1.5, 0.5),
     },
     "jobs": {
         "job_latency": (0.7, 0.2),
