@@ -20,6 +20,7 @@ FAMILIES = {
         "tunnel": (3.0, 0.7),
         "confined_start": (4.0, 1.0),
         "agent_memory": (4.0, 2.0),
+        "agent_engines": (1.7, 1.0),
         "idle": (3.0, 2.0),
     },
     "serving": {
