@@ -40,7 +40,7 @@ async def measure(options: Options) -> list[Figure]:
 def _measure(engines: int) -> list[Figure]:
     most = {"inference": {"max_engines": engines}, "quotas": {"engines": engines}}
     with single({**NO_AGENT, **most}) as plant, _agent(plant, engines) as pid:
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(SETTLE_SECONDS / 2)
         before = machine.memory_bytes(pid, "VmRSS")
         names = [plant.import_model(f"bench-{number}") for number in range(engines)]
         with plant.windlass.http() as http:

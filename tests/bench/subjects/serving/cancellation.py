@@ -30,7 +30,7 @@ NEAR, FAR = "bench-near", "bench-far"
 
 async def measure(options: Options) -> list[Figure]:
     """The worst of each kind, and the worst at the engine itself."""
-    times = 3 if options.quick else 40
+    times = 3 if options.quick else 30
     port = free_port()
     with script("endless_engine", str(port)), single(NO_AGENT) as plant:
         for name in (NEAR, FAR):
