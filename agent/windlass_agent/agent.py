@@ -214,12 +214,12 @@ class Agent:
             before = state
 
     async def _report(self) -> None:
-        backoff, took = Backoff(longest=2.0), 0.0
+        backoff, rested = Backoff(longest=2.0), 0.0
         await self.accepted.wait()
         while True:
             # Nothing is told of a workload that nobody wants.
             if await _set_within(self._changed, LOOK_SECONDS if self._book.wanted else None):
-                await asyncio.sleep(max(COALESCE_SECONDS, min(REPORT_SHARE * took, LOOK_SECONDS)))
+                await asyncio.sleep(max(COALESCE_SECONDS, rested - time.monotonic()))
             self._changed.clear()
             began = time.monotonic()
             try:
@@ -229,7 +229,8 @@ class Agent:
                 _raise_if_fenced(error)
                 metrics.CALL_FAILURES.labels("report").inc()
                 await backoff.pause()
-            took = time.monotonic() - began
+            ended = time.monotonic()
+            rested = ended + min(REPORT_SHARE * (ended - began), LOOK_SECONDS)
 
     async def _report_once(self) -> None:
         while batch := self._book.unreported():

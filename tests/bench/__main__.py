@@ -9,6 +9,8 @@ from importlib import import_module
 
 from tests.bench import figures, machine, report
 
+from windlass.core import telemetry
+
 # By family, the folder of the module: the minutes on two cores of a whole run and of a quick one.
 FAMILIES = {
     "platform": {
@@ -18,6 +20,7 @@ FAMILIES = {
         "tunnel": (3.0, 0.7),
         "confined_start": (4.0, 1.0),
         "agent_memory": (4.0, 2.0),
+        "agent_engines": (1.7, 1.0),
         "idle": (3.0, 2.0),
     },
     "serving": {
@@ -28,6 +31,12 @@ FAMILIES = {
         "structured": (2.0, 1.0),
         "cold_chat": (2.5, 1.0),
         "engine_choice": (0.2, 0.1),
+        "added_ttft": (1.2, 0.3),
+        "many_streams": (1.0, 0.5),
+        "cancellation": (1.0, 0.3),
+        "scale_up": (0.9, 0.3),
+        "prefix_affinity": (1.2, 0.4),
+        "cold_adapter": (1.5, 0.5),
     },
     "jobs": {
         "job_latency": (0.7, 0.2),
@@ -51,6 +60,7 @@ SUBJECTS = {name: family for family, subjects in FAMILIES.items() for name in su
 def main() -> int:
     """Exit code 0 when every goal of the run is met, 1 when one is missed."""
     arguments = _parser().parse_args()
+    telemetry.configure_logging(level="WARNING")
     if arguments.report:
         print(report.write_page(figures.newest()))
         return 0

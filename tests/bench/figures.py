@@ -28,6 +28,14 @@ class Figure:
         """The same with what a peer did in the same run; the ratio is ours to theirs."""
         return replace(self, peer=peer, peer_value=value, ratio=self.value / value)
 
+    def at_most_times(self, bound: float) -> "Figure":
+        """The same with a goal: at most so many times what the peer did."""
+        return replace(self, goal=f"≤ {bound:g} x peer", met=(self.ratio or 0) <= bound)
+
+    def at_least_times(self, bound: float) -> "Figure":
+        """The same with a goal: at least so many times what the peer did."""
+        return replace(self, goal=f"≥ {bound:g} x peer", met=(self.ratio or 0) >= bound)
+
 
 def at_most(name: str, value: float, unit: str, bound: float) -> Figure:
     """A figure that should be small."""

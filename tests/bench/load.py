@@ -48,13 +48,14 @@ def post(path: str, body: bytes, *, key: str, host: str = "127.0.0.1") -> bytes:
     ) % (path.encode(), host.encode(), key.encode(), len(body), body)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """Sends again as soon as an answer is whole, until the deadline."""
 
     def __init__(self, request: bytes, load: Load, deadline: float):
         self._request = request
         self._load = load
         self._deadline = deadline
+        self._began = 0.0
         self._body = b""
         self.closed = asyncio.get_running_loop().create_future()
 
@@ -93,14 +94,19 @@ class _Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
 
-async def repeat(port: int, request: bytes, *, connections: int, seconds: float) -> Load:
+async def repeat(
+    port: int,
+    request: bytes,
+    *,
+    connections: int,
+    seconds: float,
+    make: Callable[[bytes, Load, float], Connection] = Connection,
+) -> Load:
     """Loads a server; every request that began is waited for. Raises when one fails."""
     load, loop = Load(), asyncio.get_running_loop()
     deadline = time.perf_counter() + seconds
     made = [
-        await loop.create_connection(
-            lambda: _Connection(request, load, deadline), "127.0.0.1", port
-        )
+        await loop.create_connection(lambda: make(request, load, deadline), "127.0.0.1", port)
         for _ in range(connections)
     ]
     await asyncio.gather(*(protocol.closed for _, protocol in made))

@@ -5,6 +5,8 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -64,6 +66,22 @@ def pin(pid: int, cores: set[int]) -> None:
     """Keeps every thread of a process on some cores; threads to come inherit it."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
+
+
+@contextmanager
+def apart() -> Iterator[tuple[set[int], set[int]]]:
+    """A core for what is measured, and the others, on which this process is during the block.
+
+    What it starts meanwhile is on them too.
+    """
+    before = os.sched_getaffinity(0)
+    core = {min(before)}
+    others = before - core or core
+    os.sched_setaffinity(0, others)
+    try:
+        yield core, others
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def memory_bytes(pid: int, field: str) -> int:

@@ -14,7 +14,14 @@ import httpx
 import yaml
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.factories.feather import make_feather
-from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.processes.windlass import (
+    Windlass,
+    free_port,
+    make_single,
+    merged,
+    running,
+)
+from tests.support.waiting import wait_until
 
 from windlass.client import Windlass as Client
 from windlass.core.app import runtime_dir
@@ -50,12 +57,19 @@ class Plant:
         """The SDK with the owner's key."""
         return Client(self.windlass.url, self.windlass.owner_key, timeout=300)
 
-    def import_model(self) -> str:
+    def import_model(self, name: str = MODEL) -> str:
         """Brings in a base model that nothing could compute with."""
-        source = make_feather(self.folder / MODEL)
+        source = make_feather(self.folder / name)
         with self.client() as client:
-            client.models.import_folder(MODEL, source)
-        return MODEL
+            client.models.import_folder(name, source)
+        return name
+
+    def serve(self, model: str, **settings: Any) -> None:
+        """Sets how a model is served, and waits until its least number of engines answers."""
+        path, least = f"/v1/servings/{model}", settings.setdefault("min_replicas", 1)
+        with self.windlass.http() as http:
+            http.put(path, json=settings).raise_for_status()
+            wait_until(lambda: http.get(path).json()["ready_replicas"] >= least, f"{model} answers")
 
     def training_file(self, examples: int = 100) -> str:
         """Uploads a small chat file; answers its id."""
@@ -139,8 +153,7 @@ def _configured(data: Path, url: str, settings: Mapping[str, Any]) -> Windlass:
     windlass = Windlass(data, free_port(), cold=True)
     peers = {name: f"unix:{_socket(data, SERVICES)}" for name in SERVICES}
     for name, targets in (("services", SERVICES), ("gateway", ["gateway"])):
-        document = {
-            **settings,
+        own = {
             "targets": targets,
             "data_dir": str(data),
             "http": {"port": windlass.port},
@@ -148,7 +161,7 @@ def _configured(data: Path, url: str, settings: Mapping[str, Any]) -> Windlass:
             "peers": peers,
         }
         windlass.configs[name] = data / f"{name}.yaml"
-        windlass.configs[name].write_text(yaml.safe_dump(document))
+        windlass.configs[name].write_text(yaml.safe_dump(merged(settings, own)))
     return windlass
 
 

@@ -1,10 +1,12 @@
-"""An engine that computes nothing: OpenAI's wire on a bare asyncio protocol. PORT as argument.
+"""An engine that computes nothing: OpenAI's wire on a bare asyncio protocol.
 
-A stream has 100 chunks, one each 10 ms, with the usage in each chunk when it is asked for.
+PORT, and milliseconds between the chunks of a stream: 10 by default. The first comes at once. They
+are as many as `max_completion_tokens` says, else 100, each with the usage if it is asked for.
 """
 
 import asyncio
 import random
+import re
 import sys
 from typing import Any
 
@@ -13,6 +15,7 @@ import uvloop
 
 CHUNKS = 100
 PAUSE_SECONDS = 0.01
+_ASKED = re.compile(rb'"max_completion_tokens": ?(\d+)')
 _USAGE = b'"usage":{"prompt_tokens":9,"completion_tokens":100,"total_tokens":109}'
 _BODY = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"null",'
@@ -46,6 +49,9 @@ _LAST = _frame(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 class Engine(asyncio.Protocol):
     """One connection."""
 
+    def __init__(self, pause: float):
+        self._pause = pause
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._parser = httptools.HttpRequestParser(self)
@@ -64,9 +70,11 @@ class Engine(asyncio.Protocol):
             self._transport.write(_LIST)
         elif b'"stream":true' in body or b'"stream": true' in body:
             event = _COUNTED if b"continuous_usage_stats" in body else _PLAIN
-            self._transport.write(_HEAD)
+            asked = _ASKED.search(body)
+            left = int(asked[1]) - 1 if asked else CHUNKS - 1
+            self._transport.write(_HEAD + event)
             # Streams that began together must not stay in step.
-            self._loop.call_later(random.random() * PAUSE_SECONDS, self._next, event, CHUNKS)
+            self._loop.call_later(random.random() * self._pause, self._next, event, left)
         else:
             self._transport.write(WHOLE)
 
@@ -77,14 +85,16 @@ class Engine(asyncio.Protocol):
             self._transport.write(_LAST)
             return
         self._transport.write(event)
-        self._loop.call_later(PAUSE_SECONDS, self._next, event, left - 1)
+        self._loop.call_later(self._pause, self._next, event, left - 1)
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, milliseconds: str = "") -> None:
     """Serves for ever."""
-    server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port)
+    pause = float(milliseconds) / 1000 if milliseconds else PAUSE_SECONDS
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Engine(pause), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(int(sys.argv[1]), *sys.argv[2:]))

@@ -1,11 +1,12 @@
 """An agent at rest: what it does while nothing is wanted of it, and nobody is silent."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, soon, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent import agent as agent_module
@@ -82,9 +83,18 @@ async def executor(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await asyncio.gather(running, return_exceptions=True)
 
 
-def job(desired: "pb.DesiredState.ValueType" = RUNNING) -> pb.Workload:
+class Clock:
+    """The machine's, which a test moves on."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def job(desired: "pb.DesiredState.ValueType" = RUNNING, *, generation: int = 1) -> pb.Workload:
     return pb.Workload(
-        id="job", kind=pb.WORKLOAD_KIND_RUN_TO_COMPLETION, generation=1, desired=desired
+        id="job", kind=pb.WORKLOAD_KIND_RUN_TO_COMPLETION, generation=generation, desired=desired
     )
 
 
@@ -105,6 +115,23 @@ async def test_statuses_are_looked_at_while_something_is_wanted(
     executor.shown.clear()
     await until(lambda: plane.told[-1].phase == pb.PHASE_STOPPED)
     await settled(lambda: executor.looks)
+
+
+async def test_a_change_after_the_pause_of_a_long_report_is_told_at_once(
+    plane: Plane, executor: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(agent_module, "time", clock)
+    monkeypatch.setattr(agent_module, "LOOK_SECONDS", 60.0)
+    # Whatever it took was long.
+    monkeypatch.setattr(agent_module, "REPORT_SHARE", 10**9)
+    plane.deltas.put_nowait(pb.WorkloadsDelta(snapshot=True))
+    plane.deltas.put_nowait(pb.WorkloadsDelta(workloads=[job()]))
+    await until(lambda: plane.told)
+    clock.ahead = 61.0
+    async with soon(5):
+        plane.deltas.put_nowait(pb.WorkloadsDelta(workloads=[job(generation=2)]))
+        await until(lambda: plane.told[-1].generation == 2)
 
 
 async def test_a_shorter_time_limit_of_silence_holds_at_once(

@@ -43,17 +43,17 @@ async def _through(plant: Plant, folder: Path, name: str) -> float:
         client.models.import_folder(name, folder)
     base_url, key = f"{plant.windlass.url}/v1", plant.windlass.owner_key
     async with AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0) as openai:
-        return await _first_token(openai, name, time.perf_counter())
+        return await first_token(openai, name, time.perf_counter())
 
 
 async def _alone(folder: Path) -> float:
     began = time.perf_counter()
     with running_engine(folder, cold=True) as engine:
         async with engine.client() as openai:
-            return await _first_token(openai, engine.name, began)
+            return await first_token(openai, engine.name, began)
 
 
-async def _first_token(openai: AsyncOpenAI, model: str, began: float) -> float:
+async def first_token(openai: AsyncOpenAI, model: str, began: float) -> float:
     """Seconds from `began` to the first piece of an answer; raises RuntimeError without one."""
     stream = await openai.chat.completions.create(
         model=model,
