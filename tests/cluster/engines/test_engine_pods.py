@@ -49,6 +49,8 @@ async def test_it_serves_and_the_next_one_waits_for_quota(stage: EngineStage) ->
         base, adapter = await stage.say("eng-one", "toy"), await stage.say("eng-one", "ft:mv-a")
         assert base.json()["usage"]["completion_tokens"] == 8
         assert base.json()["choices"][0]["text"] != adapter.json()["choices"][0]["text"]
+        (replica,) = stage.executor.alike("eng-one")
+        assert (replica.model, replica.adapters) == ("toy", {"ft:mv-a": "mv-a"})
         await stage.put("eng-two")
         await stage.world.reach("eng-two", pb.PHASE_PENDING, reason="Queued")
 

@@ -15,6 +15,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
+from windlass_agent.executors.kubernetes.executor import KubernetesExecutor
 from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS
 
 # Torch takes long to come up where much else runs.
@@ -120,10 +121,15 @@ class EngineStage:
 
         await until(left, SECONDS, holds=lambda found: not found, every=0.2)
 
+    @property
+    def executor(self) -> KubernetesExecutor:
+        """The executor of the agent that runs."""
+        assert self.world.executor
+        return self.world.executor
+
     def client(self, identifier: str) -> tuple[httpx.AsyncClient, dict[str, str]]:
         """A client of an engine's door, as the tunnel comes there, and its extensions."""
-        assert self.world.executor
-        doors = self.world.executor.doors
+        doors = self.executor.doors
         door = doors.find(identifier)
         assert door, f"{identifier} does not serve"
         host, port, name = door

@@ -47,7 +47,7 @@ class PickerFailed(Exception):
 
 
 class PickedRequest:
-    """A request that a picker counts as open, until it is told of the end. Nothing here waits."""
+    """A request that a picker counts as open until it is told of the end, by `tell`."""
 
     def __init__(self, call: Call):
         self._call = call
