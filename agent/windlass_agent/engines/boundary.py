@@ -1,7 +1,9 @@
 """Answers of our own programs in the place of an engine: OpenAI's errors, JSON and events."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, cast
 from uuid import uuid4
 
@@ -13,6 +15,9 @@ from windlass.inference_api.errors import ApiError
 
 MAX_BODY_BYTES = 32 * 2**20
 END = b"data: [DONE]\n\n"
+TRACE = ("traceparent", "tracestate")
+# The headers of the current request that continue a client's trace.
+trace: ContextVar[Mapping[str, str]] = ContextVar("trace", default=MappingProxyType({}))
 # Reasons of what aiohttp refuses by itself.
 _CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
 
@@ -25,6 +30,7 @@ async def boundary(request: web.Request, handler: Handler) -> web.StreamResponse
     """Translates errors into responses; nothing else does."""
     identifier = request.headers.get("x-request-id", "")[:128] or f"req-{uuid4().hex}"
     request_id.set(identifier)
+    trace.set({name: request.headers[name] for name in TRACE if name in request.headers})
     try:
         response = await handler(request)
     except ApiError as error:

@@ -14,6 +14,9 @@ from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass_agent.engines.load import EngineLoad
 
 RERANK = "/v1/rerank"
+# Sequences at once of an engine for GPUs, unless its serving says otherwise: what is more waits at
+# the gateways, which share places fairly, and not in the engine, which does not.
+CONCURRENCY = 256
 # Of engines that generate nothing.
 _OTHER_TASKS = ("embed", "score")
 

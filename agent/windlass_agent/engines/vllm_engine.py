@@ -11,9 +11,15 @@ from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
 
-CAPABILITIES = EngineCapabilities(adapters=True, sleep=True, cache_salt=True, routes=("/tokenize",))
+CAPABILITIES = EngineCapabilities(
+    adapters=True,
+    sleep=True,
+    cache_salt=True,
+    routes=("/tokenize",),
+    max_concurrency=CONCURRENCY,
+)
 OLDEST = (0, 32)
 # Seconds that open requests have after SIGTERM.
 SHUTDOWN_SECONDS = 60
@@ -207,6 +213,7 @@ def _completed(spec: EngineSpec) -> EngineArguments:
         ours["tensor_parallel"] = tensor
         if pipeline > 1:
             ours["pipeline_parallel"] = pipeline
+    ours["max_concurrency"] = given.max_concurrency or CONCURRENCY
     if not spec.gpus and given.kv_cache_bytes is None:
         ours["kv_cache_bytes"] = CPU_CACHE_BYTES
     formats = {"tool_parser", "reasoning_parser"}

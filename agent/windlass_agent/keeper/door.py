@@ -10,7 +10,7 @@ from aiohttp import web
 
 from windlass.inference_api.errors import ApiError
 from windlass.inference_api.routes import ENGINE_ROUTES
-from windlass_agent.engines.boundary import MAX_BODY_BYTES, boundary
+from windlass_agent.engines.boundary import MAX_BODY_BYTES, TRACE, boundary
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.keeper.engine_keeper import EngineKeeper
 
@@ -24,7 +24,7 @@ _HOP = frozenset(
         "proxy-authenticate", "proxy-authorization", "content-length", "host", "date", "server",
     }
 )  # fmt: skip
-_PASSED = ("content-type", "accept", "x-request-id", "traceparent", "tracestate")
+_PASSED = ("content-type", "accept", "x-request-id", *TRACE)
 
 
 class Door:

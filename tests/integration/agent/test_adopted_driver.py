@@ -124,6 +124,26 @@ async def test_it_answers_as_soon_as_the_stack_has_the_model(made: Adopted) -> N
     assert made.stack.keys == [f"Bearer {KEY}"]
 
 
+async def test_a_request_has_its_id_and_trace_at_the_stack(ready: Adopted) -> None:
+    seen: list[dict[str, str]] = []
+
+    async def look(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        seen.append({name.lower(): value for name, value in request.headers.items()})
+        return web.json_response({"model": body["model"], "choices": []})
+
+    ready.stack.handler = look
+    passed = {"x-request-id": "req-1", "traceparent": "00-1", "tracestate": "a=1"}
+    headers = passed | {"authorization": "Bearer x", "baggage": "b"}
+    async with ready.session() as session:
+        (await session.post(CHAT, json={"model": "ours"}, headers=headers)).close()
+    await ready.ask()
+    first, second = seen
+    assert passed.items() <= first.items()
+    assert first["authorization"] == f"Bearer {KEY}"
+    assert not {"baggage"} & {*first, *second}
+    assert "traceparent" not in second
+
+
 @pytest.mark.parametrize("status", [404, 405, 501])
 async def test_a_stack_without_a_list_is_taken_at_its_word(made: Adopted, status: int) -> None:
     made.stack.list_status = status

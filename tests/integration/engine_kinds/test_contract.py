@@ -36,6 +36,10 @@ async def test_it_answers_as_soon_as_it_is_ready_and_says_what_it_can(kept: Kept
     assert status.endpoint.startswith("unix:///")
     assert status.capabilities.adapters
     assert status.capabilities.context_length == ARGUMENTS[kept.kind].context_length
+    # Else gateways would send it every request, and share nothing fairly.
+    assert status.capabilities.max_concurrency > 0
+    # One of ours was answered before.
+    assert (await kept.host.driver.loads())["eng-1"].generated_tokens > 0
     async with client(status) as engine:
         answer = await engine.chat.completions.create(
             model="toy", messages=MESSAGES, max_tokens=5, temperature=0

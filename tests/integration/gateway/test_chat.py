@@ -108,6 +108,26 @@ async def test_a_client_that_leaves_cancels_the_engine_and_is_counted_to_the_tok
     assert (counted["input_tokens"], counted["output_tokens"]) == (5, 3)
 
 
+async def test_a_trace_goes_on_at_the_engine(front: Front, engine: Engine) -> None:
+    heads: list[Any] = []
+
+    async def look(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        heads.append(request.headers)
+        return await stand.chat(request, body)
+
+    engine.handler = look
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    client = front.openai()
+    for sent in (
+        {"traceparent": parent, "tracestate": "a=1"},
+        {"traceparent": "x", "forwarded": "x"},
+    ):
+        await client.chat.completions.create(model="toy", messages=HI, extra_headers=sent)
+    first, second = heads
+    assert (first["traceparent"], first["tracestate"]) == (parent, "a=1")
+    assert not {"traceparent", "tracestate", "forwarded"} & {name.lower() for name in second}
+
+
 async def test_a_client_that_leaves_before_the_answer_cancels_the_engine(
     front: Front, engine: Engine
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.services.front_usage import used
 from tests.support.waiting import until
 
 from windlass.gateway.inference import relay, sse
+from windlass.gateway.inference.engines.ejection import FAILURES
 
 HI: Any = [{"role": "user", "content": "hi"}]
 
@@ -174,6 +175,37 @@ async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> Non
 
     found = await until(refused)
     assert (found.status_code, found.code) == (503, "model_not_ready")
+
+
+async def _says_500(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response({"error": {"message": "no"}}, status=500)
+
+
+async def _breaks_off(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-length": "100"})
+    await response.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+@pytest.mark.parametrize("fail", [_says_500, _breaks_off])
+async def test_an_engine_that_fails_at_all_requests_does_not_draw_them(
+    front: Front, engine: Engine, fail: Any
+) -> None:
+    client = front.openai().with_options(max_retries=0)
+    async with running_engine() as bad:
+        bad.handler = fail
+        front.board.pin("toy", engine.address, bad.address)
+        cut = 0
+        for _ in range(60):
+            try:
+                await client.chat.completions.create(model="toy", messages=HI)
+            except openai.InternalServerError:
+                cut += 1
+    # Five in a row, and one more if its probe has let it back meanwhile.
+    assert FAILURES <= cut <= FAILURES + 1
+    assert len(engine.requests) == 60 - cut
 
 
 async def test_a_wait_outlasts_a_restart_of_the_service_that_starts_engines(

@@ -23,12 +23,19 @@ class Kind:
     def __init__(self) -> None:
         self.asked = 0
         self.serves = False
+        self.warmed = 0
+        self.fails = False
 
     def control(self, _: str) -> Any:
         return self
 
     async def ready(self) -> bool:
         return True
+
+    async def warm(self, model: str, task: str) -> None:
+        self.warmed += 1
+        if self.fails:
+            raise EngineError("no kernel image", status=500)
 
     async def served(self) -> EngineCapabilities:
         self.asked += 1
@@ -110,4 +117,15 @@ async def test_one_that_cannot_say_what_it_serves_is_asked_at_leisure(started: S
         assert 1 <= started.kind.asked <= 3
         # Late is better than never, if nobody has taken it away by then.
         started.kind.serves = True
+        await until(lambda: started.keeper.serves)
+
+
+async def test_one_that_fails_at_its_first_request_gets_no_others(started: Started) -> None:
+    started.kind.fails = started.kind.serves = True
+    server = await asyncio.start_server(lambda _, writer: writer.close(), port=started.port)
+    async with server:
+        await until(started.failed)
+        assert (started.kind.warmed > 0, started.kind.asked) == (True, 0)
+        assert not started.keeper.serves
+        started.kind.fails = False
         await until(lambda: started.keeper.serves)

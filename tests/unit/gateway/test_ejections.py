@@ -10,7 +10,7 @@ import pytest
 from tests.support.waiting import soon, until
 
 from windlass.gateway.inference.engines import ejection
-from windlass.gateway.inference.engines.ejection import FULL, Ejections
+from windlass.gateway.inference.engines.ejection import FAILURES, FULL, Ejections
 from windlass.gateway.inference.routes import EngineEndpoint
 
 THERE = [EngineEndpoint(name, name, frozenset()) for name in "abc"]
@@ -109,6 +109,24 @@ async def test_one_that_fails_again_is_left_out_again() -> None:
             world.ejections.failed("b")
             # Those that were sent before say nothing new.
             world.ejections.failed("b")
+            assert world.able() == "ac"
+            await found(partial(world.was_back, times))
+            assert world.able() == "abc"
+
+
+async def test_one_that_fails_several_times_in_a_row_is_left_out() -> None:
+    world = World()
+    world.reachable.add("b")
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            world.ejections.erred("b")
+        assert world.able() == "abc"
+        world.ejections.succeeded("b")
+    async with world.probing():
+        for times in range(1, 4):
+            # Once it is back, one failure is enough.
+            for _ in range(FAILURES if times == 1 else 1):
+                world.ejections.erred("b")
             assert world.able() == "ac"
             await found(partial(world.was_back, times))
             assert world.able() == "abc"

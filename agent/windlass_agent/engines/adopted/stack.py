@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.engines.boundary import trace
 
 CONNECT_SECONDS = 10.0
 PROBE_SECONDS = 10.0
@@ -86,6 +87,7 @@ class StackClient:
             # Many servers take no body of which they do not know the length.
             "Content-Length": str(body.size),
             "x-request-id": request_id,
+            **trace.get(),
         }
         # Whoever redirects would get the key.
         sending = self._session.post(

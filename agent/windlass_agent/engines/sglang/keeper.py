@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.core.telemetry import logger
 from windlass.inference_api.errors import model_not_found
+from windlass_agent.engines.boundary import trace
 from windlass_agent.engines.kept.engine import KeptFailure
 from windlass_agent.engines.sglang.server import MODEL, SglangCommand, SglangServer
 
@@ -92,7 +93,8 @@ class SglangKeeper:
         content = msgspec.json.encode(body | {"rid": name})
         self.open += 1
         try:
-            async with server.session.post(path, data=content, headers=_JSON) as response:
+            headers = {**_JSON, **trace.get()}
+            async with server.session.post(path, data=content, headers=headers) as response:
                 yield response
         finally:
             self.open -= 1

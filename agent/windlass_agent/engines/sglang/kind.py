@@ -12,9 +12,9 @@ from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
 
-CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True)
+CAPABILITIES = EngineCapabilities(adapters=True, cache_salt=True, max_concurrency=CONCURRENCY)
 # The first whose cache knows salts by themselves, and which has `/ready`.
 OLDEST = (0, 5, 23)
 # Waiting requests beyond these are refused with 503, so that another engine may take them.
@@ -130,7 +130,10 @@ class SglangEngine:
 def _chosen(spec: EngineSpec) -> Iterator[str]:
     """The flags of a serving's arguments, with our choices where SGLang's do not fit."""
     given = spec.arguments
-    ours: dict[str, object] = {"max_adapter_rank": given.max_adapter_rank or ADAPTER_RANK}
+    ours: dict[str, object] = {
+        "max_adapter_rank": given.max_adapter_rank or ADAPTER_RANK,
+        "max_concurrency": given.max_concurrency or CONCURRENCY,
+    }
     if spec.gpus and given.tensor_parallel is None:
         ours["tensor_parallel"] = spec.gpus
     if given.kv_cache_dtype == "fp8":

@@ -36,6 +36,7 @@ from windlass.gateway.inference.relay import (
 )
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter
+from windlass.gateway.inference.trace import trace_headers
 from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
@@ -237,7 +238,8 @@ class InferenceHandler:
                     if place.pool.address not in {one.address for one in offer.able}:
                         continue
                 ask.meter.open()
-                sent = Sent(exchange.path, self._body(ask, offer, place), exchange.request_id)
+                body, trace = self._body(ask, offer, place), trace_headers(exchange.headers)
+                sent = Sent(exchange.path, body, exchange.request_id, trace)
                 response = await self._engines.open(place, offer.able, sent, again=again)
                 taken, place = place, None
                 return response, taken

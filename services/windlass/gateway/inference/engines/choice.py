@@ -38,6 +38,8 @@ class Sent(NamedTuple):
     path: str
     body: bytes
     request_id: str
+    # Lines of its head, each with its end.
+    trace: bytes = b""
 
 
 class Engines:
@@ -169,6 +171,7 @@ class Engines:
                 connection = await place.pool.send(*sent, fresh=broke_off)
             except EngineBroken as error:
                 log.warning("engine_broke_off", engine=address, error=repr(error))
+                self._ejections.erred(address)
                 if broke_off or isinstance(error, EngineSilent):
                     raise failed(error) from error
                 # It may be about to end: it is tried again where there is no other, later.
@@ -182,7 +185,7 @@ class Engines:
                 if isinstance(error, TimeoutError):
                     break
                 continue
-            if self._ejections.answered(address):
+            if not _failed(connection) and self._ejections.answered(address):
                 self._places.rerouted()
             others = attempt < 2 and len(left) > 1
             if connection.status not in _TRY_ANOTHER or (
@@ -197,6 +200,10 @@ class Engines:
     def done(self, place: EnginePlace, connection: EngineConnection | None = None) -> None:
         """Takes back a place, and the connection to the engine if one was opened."""
         if connection is not None:
+            if _failed(connection):
+                self._ejections.erred(place.pool.address)
+            elif connection.whole:
+                self._ejections.succeeded(place.pool.address)
             place.pool.done(connection)
         self._places.free(place)
 
@@ -263,3 +270,9 @@ class Engines:
         """Closes every connection."""
         for pool in self._pools.values():
             pool.close()
+
+
+def _failed(connection: EngineConnection) -> bool:
+    """Returns True if an engine has broken off, or says that it failed."""
+    error = connection.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return connection.broke_off or (error and connection.status not in _TRY_ANOTHER)

@@ -54,6 +54,11 @@ class EngineConnection(asyncio.Protocol):
         read = self.whole and not self._chunks
         return read and self._keeps and self._failure is None
 
+    @property
+    def broke_off(self) -> bool:
+        """True if the engine ended the exchange before its response was complete."""
+        return self._failure is not None and not self.whole
+
     async def exchange(self, request: bytes) -> None:
         """Sends a whole request and returns with the status read; raises EngineBroken."""
         self.whole = self._answered = self._framed = self._keeps = False

@@ -1,4 +1,8 @@
-"""Ejection of engines that cannot be reached: left out, probed, and let back slowly."""
+"""Ejection of engines that cannot be reached or fail: left out, probed, and let back slowly.
+
+Requests may be at fault too, so that an engine is left out for several failures in a row: one that
+answers nobody would otherwise be the least busy, and be sent the most.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,10 +20,14 @@ FORGOTTEN_SECONDS = 600.0
 # many requests come, or after a while.
 FULL = 32
 BACK_SECONDS = 60.0
+# Failures in a row, as Envoy has it by default.
+FAILURES = 5
+# Engines whose failures are counted; the oldest are forgotten.
+_COUNTED = 1024
 
 
 class Ejected:
-    """An engine that could not be reached."""
+    """An engine that could not be reached, or failed."""
 
     __slots__ = ("failed", "room", "since")
 
@@ -39,6 +47,7 @@ class Ejections:
         """`active` tells how many requests an engine has open."""
         self._active = active
         self._ejected: dict[str, Ejected] = {}
+        self._failures: dict[str, int] = {}
         self._new: asyncio.Queue[str] = asyncio.Queue()
 
     def able(self, endpoints: Sequence[EngineEndpoint]) -> Sequence[EngineEndpoint]:
@@ -49,6 +58,7 @@ class Ejections:
 
     def failed(self, address: str) -> None:
         """Leaves an engine out that could not be reached."""
+        self._failures.pop(address, None)
         found = self._ejected.get(address)
         if found is None:
             self._ejected[address] = Ejected(asyncio.get_running_loop().time())
@@ -59,8 +69,24 @@ class Ejections:
             found.room = 0
             found.failed.set()
 
+    def erred(self, address: str) -> None:
+        """Notes an answer that failed; leaves the engine out after FAILURES without another."""
+        if address not in self._ejected:
+            count = self._failures.pop(address, 0) + 1
+            if count < FAILURES:
+                self._failures[address] = count
+                if len(self._failures) > _COUNTED:
+                    del self._failures[next(iter(self._failures))]
+                return
+        self.failed(address)
+
+    def succeeded(self, address: str) -> None:
+        """Notes a whole answer."""
+        if self._failures:
+            self._failures.pop(address, None)
+
     def answered(self, address: str) -> bool:
-        """Notes an answer; returns True if more requests may come to it than before."""
+        """Notes that an answer begins; returns True if more requests may come than before."""
         found = self._ejected.get(address)
         if found is None:
             return False

@@ -46,7 +46,13 @@ class EngineConnectionPool:
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
 
     async def send(
-        self, path: str, body: bytes, request_id: str, *, fresh: bool = False
+        self,
+        path: str,
+        body: bytes,
+        request_id: str,
+        trace: bytes = b"",
+        *,
+        fresh: bool = False,
     ) -> EngineConnection:
         """Sends a request; returns the connection with the status read.
 
@@ -57,7 +63,7 @@ class EngineConnectionPool:
         head = self._heads.get(path) or self._head(path)
         ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
         try:
-            await connection.exchange(b"".join((head, ids, body)))
+            await connection.exchange(b"".join((head, trace, ids, body)))
         except BaseException:
             connection.rest()
             raise
