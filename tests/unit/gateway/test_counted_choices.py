@@ -12,7 +12,7 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.meter import CHAT, CONTEXT_TOKENS, UsageBounds
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.token_usage import TokenUsage
+from windlass.gateway.usage.token_usage import TokenUsage
 from windlass.inference_api.requests import MAX_CHOICES
 
 COMPLETION = CHAT + 1

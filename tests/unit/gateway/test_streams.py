@@ -11,7 +11,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.gateway.inference import sse
 from windlass.gateway.inference.head import CacheSalts, for_engine, read_head
 from windlass.gateway.inference.sse import EventTooLong, Show, UsageFilter
-from windlass.gateway.inference.token_usage import usage_of
+from windlass.gateway.usage.token_usage import usage_of
 
 JSON = st.recursive(
     st.none()

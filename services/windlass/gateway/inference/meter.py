@@ -8,8 +8,8 @@ from windlass.core.clock import now_ms
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import BYTES_PER_TOKEN, Head
-from windlass.gateway.inference.token_usage import TokenUsage
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
+from windlass.gateway.usage.token_usage import TokenUsage
 from windlass.inference_api.requests import MAX_CHOICES
 from windlass.metrics import gateway as metrics
 

@@ -18,7 +18,7 @@ from windlass.gateway.inference.engines import (
 )
 from windlass.gateway.inference.meter import UsageMeter
 from windlass.gateway.inference.sse import EventTooLong, UsageFilter
-from windlass.gateway.inference.token_usage import usage_of
+from windlass.gateway.usage.token_usage import usage_of
 
 log = telemetry.logger("gateway.inference")
 _STREAM_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]

@@ -6,7 +6,7 @@ from enum import Enum
 import msgspec
 
 from windlass.gateway.inference.refusals import stream_error
-from windlass.gateway.inference.token_usage import TokenUsage, added, chunk_usage, read_usage
+from windlass.gateway.usage.token_usage import TokenUsage, added, chunk_usage, read_usage
 from windlass.inference_api.requests import MAX_CHOICES
 
 _USAGE = b'"usage"'

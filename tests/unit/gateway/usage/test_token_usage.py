@@ -11,7 +11,7 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.meter import CHAT, CONTEXT_TOKENS, TOKENS_PER_SECOND, UsageBounds
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.token_usage import TokenUsage, usage_of
+from windlass.gateway.usage.token_usage import TokenUsage, usage_of
 
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
 ANYTHING = st.recursive(
