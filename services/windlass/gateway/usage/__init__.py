@@ -1,4 +1,4 @@
-"""Usage of requests, kept on disk until the usage service has it.
+"""Usage of requests: read of engines' answers, and kept on disk until the usage service has it.
 
 May import the contract and the kernel, and nothing else of the gateway.
 """
