@@ -124,9 +124,10 @@ class AdapterSet:
     async def _unload(self, control: EngineControl) -> None:
         for identifier, version in tuple(self._loaded.items()):
             wanted = self._wanted.get(identifier)
-            # Where the disk is bounded, the files of the next version may need its room.
-            is_replaced = self._disk is not None and wanted and wanted.version_id != version
-            if wanted is None or is_replaced:
+            if wanted is not None and version == wanted.version_id:
+                continue
+            # The next version follows it, unless nobody is sent to it or its files take room.
+            if wanted is None or not version or self._disk is not None:
                 await self._take_out(control, identifier)
 
     async def _take_out(self, control: EngineControl, identifier: str) -> None:
