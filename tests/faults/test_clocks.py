@@ -14,10 +14,10 @@ from tests.faults.kill_points.killable import INSTANT
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.site import Site
 from tests.faults.skewed import clock
-from tests.faults.split import socket_of, two_processes
 from tests.support.environments import postgres
 from tests.support.factories.feather import make_feather
 from tests.support.fakes.serving_stack import running_stack
+from tests.support.processes.split import socket_of, two_processes
 from tests.support.processes.windlass import running
 from tests.support.services.front import chat as three_words
 from tests.support.waiting import wait_until

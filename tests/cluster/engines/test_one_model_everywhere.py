@@ -6,13 +6,15 @@ the clusters' pods have it.
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
+import httpx
 import openai
 import pytest
 import yaml
@@ -33,6 +35,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(2400)]
 BASE, TEAM = "our-base", "makers"
 SECONDS = 420
 TOO_LITTLE = 1024 * MIB
+CLIENTS, TOKENS = 9, 200
+COUNTED = re.compile(
+    r'windlass_engine_tokens_total\{engine="([^"]+)",[^\n]*what="generated"\} (\S+)'
+)
 
 
 @pytest.fixture
@@ -86,30 +92,59 @@ def trained(journey: Journey, client: Any, folder: Path) -> str:
     return str(job.fine_tuned_model)
 
 
+class Failure(NamedTuple):
+    """A stream that broke off: when it was asked for, the tokens that came of it, and its end."""
+
+    began: float
+    tokens: int
+    error: openai.APIError
+
+
 class Load:
     """Clients that ask for streams until they are told that it was enough."""
 
     def __init__(self, client: Any, model: str):
         self.enough = Event()
-        self.tokens = self.cut = self.whole = 0
+        # Tokens of each that came whole.
+        self.answers: list[int] = []
+        self.failures: list[Failure] = []
         self._client = client
         self._model = model
 
     def ask(self, _: int) -> None:
         while not self.enough.is_set():
-            counted = 0
+            self.ask_once()
+
+    def ask_once(self) -> None:
+        counted, began = 0, time.monotonic()
+        try:
+            for chunk in self._stream():
+                counted = chunk.usage.completion_tokens if chunk.usage else counted
+            self.answers.append(counted)
+        except openai.APIError as error:
+            self.failures.append(Failure(began, counted, error))
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.answers) + sum(one.tokens for one in self.failures)
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Has clients ask for the length of the block; what they asked for has ended then."""
+        self.enough.clear()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            asking = [pool.submit(self.ask, number) for number in range(CLIENTS)]
             try:
-                for chunk in self._stream():
-                    counted = chunk.usage.completion_tokens if chunk.usage else counted
-                self.whole += 1
-            except openai.APIError:
-                self.cut += 1
-            self.tokens += counted
+                yield
+            finally:
+                self.enough.set()
+            for one in asking:
+                one.result()
 
     def _stream(self) -> Any:
         options = {"include_usage": True, "continuous_usage_stats": True}
         return self._client.completions.create(
-            model=self._model, prompt="The harbour", max_tokens=200, stream=True,
+            model=self._model, prompt="The harbour", max_tokens=TOKENS, stream=True,
             extra_body={"ignore_eos": True, "stream_options": options},
         )  # fmt: skip
 
@@ -121,37 +156,76 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
     model = trained(journey, client, tmp_path)
     # Not before: a job could be placed there, and would wait.
     journey.share_out("west", memory=TOO_LITTLE)
-    body = {"min_replicas": 0, "max_replicas": 3, "target_requests": 3}
-    journey.json("PUT", f"/servings/{BASE}", key=journey.projects[TEAM].key, **body)
+    scaled = {"max_replicas": 3, "target_requests": 3}
+    serve(journey, min_replicas=0, **scaled)
     before = used(journey)
     load = Load(client, model)
-    with ThreadPoolExecutor(9) as pool:
-        asking = [pool.submit(load.ask, number) for number in range(9)]
-        try:
-            wait_until(lambda: serving(journey)["ready_replicas"] == 2, "two answer", SECONDS)
-            waits = "waiting for quota in the engine's cluster"
-            wait_until(lambda: waits in serving(journey)["message"], "the third says why", 60)
-            journey.share_out("west", memory=QUOTA_BYTES)
-            wait_until(lambda: serving(journey)["ready_replicas"] == 3, "all three", SECONDS)
-            wait_until(lambda: all(model in one["adapters"] for one in engines(journey)), "loaded")
-            assert len({one["cluster_id"] for one in engines(journey)}) == 3
-            assert load.cut == 0, "to scale cuts no stream"
-            journey.agents["east"].kill()
-            wait_until(lambda: load.cut, "streams through it break off", 60)
-            whole = load.whole
-            wait_until(lambda: load.whole > whole + 20, "new ones are answered elsewhere", SECONDS)
-            # The one that was lost is missing no more, once there is room where it waits now.
-            journey.share_out("west", memory=2 * QUOTA_BYTES)
-            wait_until(lambda: serving(journey)["ready_replicas"] == 3, "made up for", SECONDS)
-            journey.agents["east"].start()
-        finally:
-            load.enough.set()
-        for one in asking:
-            one.result()
+    with load.asking():
+        wait_until(lambda: serving(journey)["ready_replicas"] == 2, "two answer", SECONDS)
+        waits = "waiting for quota in the engine's cluster"
+        wait_until(lambda: waits in serving(journey)["message"], "the third says why", 60)
+        journey.share_out("west", memory=QUOTA_BYTES)
+        wait_until(lambda: serving(journey)["ready_replicas"] == 3, "all three", SECONDS)
+        wait_until(lambda: all(model in one["adapters"] for one in engines(journey)), "loaded")
+        assert len({one["cluster_id"] for one in engines(journey)}) == 3
+        # All stay while nothing is asked.
+        serve(journey, min_replicas=3, **scaled)
+    assert not load.failures, "to scale cuts no stream"
+    assert_counted_where_it_answers(journey, load, before)
+    with load.asking():
+        whole = len(load.answers)
+        wait_until(lambda: len(load.answers) > whole + CLIENTS, "streams at all of them", SECONDS)
+        journey.agents["east"].kill()
+        cut_at, whole = time.monotonic(), len(load.answers)
+        wait_until(lambda: load.failures, "streams through it break off", 60)
+        wait_until(
+            lambda: len(load.answers) > whole + 20, "new ones are answered elsewhere", SECONDS
+        )
+        # The one that was lost is missing no more, once there is room where it waits now.
+        journey.share_out("west", memory=2 * QUOTA_BYTES)
+        wait_until(lambda: serving(journey)["ready_replicas"] == 3, "made up for", SECONDS)
+        journey.agents["east"].start()
+        serve(journey, min_replicas=0, **scaled)
+    for one in load.failures:
+        assert one.began < cut_at, "what began after the cut succeeds"
+        assert one.tokens, "what had not begun to come is sent elsewhere"
+        assert type(one.error) is openai.APIError, "its last chunk says what happened"
     wait_until(lambda: not engines(journey), "none is left without load", SECONDS)
     wait_until(lambda: used(journey) - before >= load.tokens, "usage is counted", 60)
     # Of streams that were cut, a chunk may have been on its way.
-    assert used(journey) - before <= load.tokens + 16 * load.cut
+    assert used(journey) - before <= load.tokens + 16 * len(load.failures)
+
+
+def serve(journey: Journey, **settings: int) -> None:
+    journey.json("PUT", f"/servings/{BASE}", key=journey.projects[TEAM].key, **settings)
+
+
+def assert_counted_where_it_answers(journey: Journey, load: Load, before: int) -> None:
+    """The adapter answers on each of the three, and usage is the sum of what they count."""
+    wait_until(lambda: used(journey) - before >= load.tokens, "usage is counted", 60)
+    at, tokens = counted(journey), load.tokens
+    assert used(journey) - before == tokens
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        for one in [pool.submit(load.ask_once) for _ in range(2 * CLIENTS)]:
+            one.result()
+    asked = load.tokens - tokens
+    assert asked == 2 * CLIENTS * TOKENS
+    wait_until(lambda: used(journey) - before >= load.tokens, "usage is counted", 60)
+    assert used(journey) - before == load.tokens
+    now = counted(journey)
+    more = {engine: now[engine] - at[engine] for engine in at}
+    assert now.keys() == at.keys()
+    assert len(more) == 3
+    assert all(more.values()), more
+    assert sum(more.values()) == asked
+
+
+def counted(journey: Journey) -> dict[str, int]:
+    """Tokens that each engine has written, as its agent tells operators."""
+    agents = [agent.log.parent / "data" / "operations" for agent in journey.agents.values()]
+    addresses = [journey.windlass.operations(), *(path.read_text().strip() for path in agents)]
+    pages = [httpx.get(f"{address}/metrics").raise_for_status().text for address in addresses]
+    return {found[1]: int(float(found[2])) for page in pages for found in COUNTED.finditer(page)}
 
 
 def used(journey: Journey) -> int:

@@ -16,8 +16,8 @@ import psutil
 from tests.faults.lone_agent import LoneAgent
 from tests.faults.serving.clients import TOKENS, OpenRequests, Request
 from tests.faults.site import ENGINE, Site, cmdline, frozen, is_wall
-from tests.faults.split import socket_of, two_processes
 from tests.support.processes.cut_line import CutLine, cut_line
+from tests.support.processes.split import socket_of, two_processes
 from tests.support.processes.windlass import running
 from tests.support.waiting import wait_until
 
