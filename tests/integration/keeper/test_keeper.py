@@ -59,7 +59,8 @@ async def test_it_says_what_it_has_done(pod: KeptPod) -> None:
 async def test_a_picker_may_read_its_load_and_nothing_of_whom(pod: KeptPod) -> None:
     page = await until(pod.told)
     assert "vllm:num_requests_waiting 0\n" in page
-    assert "toy" not in page and "ft:" not in page
+    assert "toy" not in page
+    assert "ft:" not in page
 
 
 async def test_adapters_come_and_go_by_order(pod: KeptPod) -> None:
