@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -140,11 +141,13 @@ class RealPicker:
 
 
 @contextmanager
-def real_picker(cluster: TestCluster, folder: Path) -> Iterator[RealPicker]:
-    """A picker that is not started yet, with a namespace of its own."""
+def real_picker(
+    cluster: TestCluster, folder: Path, namespace: str = "", **fields: Any
+) -> Iterator[RealPicker]:
+    """A picker that is not started yet, by default with a namespace of its own."""
     cluster.own()
     certificate, _ = self_signed(folder)
-    made = RealPicker(cluster, folder, cluster.namespace("picker"))
+    made = RealPicker(cluster, folder, namespace or cluster.namespace("picker"), **fields)
     made.ca = certificate.read_text()
     try:
         yield made

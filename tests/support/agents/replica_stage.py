@@ -88,21 +88,7 @@ class ReplicaStage:
 
     async def open(self, workload_id: str = "eng-1") -> EngineConnection:
         """The gateway's connection to a replica, through the tunnel."""
-        upstream = await self.targets.open(Target(workload_id=workload_id))
-        ours, theirs = _streams()
-        connection = EngineConnection(asyncio.get_running_loop())
-        TunnelTransport(ours, connection)
-
-        async def serve() -> None:
-            try:
-                await upstream.serve(theirs)
-            finally:
-                upstream.close()
-                ours.abort()
-                theirs.abort()
-
-        self.serving = asyncio.create_task(serve())
-        self.serving.add_done_callback(lambda task: task.cancelled() or task.exception())
+        connection, self.serving = await connect(self.targets, workload_id)
         return connection
 
     def door(self, name: str) -> web.Application:
@@ -127,6 +113,28 @@ class ReplicaStage:
         app = web.Application(client_max_size=2**24)
         app.router.add_post("/v1/completions", answer)
         return app
+
+
+async def connect(
+    targets: Targets, workload_id: str
+) -> tuple[EngineConnection, "asyncio.Task[None]"]:
+    """A gateway's connection to a replica, and the task of the agent's side."""
+    upstream = await targets.open(Target(workload_id=workload_id))
+    ours, theirs = _streams()
+    connection = EngineConnection(asyncio.get_running_loop())
+    TunnelTransport(ours, connection)
+
+    async def serve() -> None:
+        try:
+            await upstream.serve(theirs)
+        finally:
+            upstream.close()
+            ours.abort()
+            theirs.abort()
+
+    serving = asyncio.create_task(serve())
+    serving.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return connection, serving
 
 
 @asynccontextmanager
