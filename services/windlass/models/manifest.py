@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass import modelfiles
 from windlass.core.errors import InvalidArgument
-from windlass.modelfiles import embedding
+from windlass.modelfiles.encoders import embedding
 from windlass.modelfiles.footprint import Footprint, footprint
 
 # Real ones are shorter.

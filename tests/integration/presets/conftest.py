@@ -16,6 +16,7 @@ from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
 
 _PROGRAM = Path(__file__).with_name("vllm_answers.py")
+_OF_ADAPTERS = ("--enable-lora", "--max-loras", "--max-cpu-loras", "--max-lora-rank")
 
 
 class Vllm:
@@ -38,8 +39,10 @@ class Vllm:
             arguments=EngineArguments.model_validate(given | rank),
             scratch=self._scratch,
         )
-        # Without the program.
+        # Without the program, and what loads adapters where there is none.
         flags = self._engine.command(spec)[3:]
+        if not task and not question["adapter"]:
+            flags = [one for one in flags if not one.startswith(_OF_ADAPTERS)]
         process = self._started(spec)
         assert process.stdin
         assert process.stdout

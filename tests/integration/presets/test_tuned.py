@@ -40,8 +40,13 @@ KINDS = [
     if preset.task == "generation" and "training" not in preset.limits
     for model_type in preset.types
 ]
-# What vLLM's build for CPUs says of a type that it does not serve.
-NOT_ON_CPUS: dict[str, str] = {}
+# What vLLM's build for CPUs says of a type that it does not serve in 32 bits.
+NOT_ON_CPUS = {"qwen3_next": "requires BF16"}
+# Types with experts, to which vLLM adds adapters by kernels of Triton, and so on GPUs alone: the
+# base is served without.
+BASES_ON_CPUS = (
+    "deepseek_v3", "glm4_moe", "gpt_oss", "granitemoe", "mixtral", "qwen2_moe", "qwen3_moe",
+)  # fmt: skip
 
 
 @dataclass
@@ -117,8 +122,13 @@ async def test_vllm_says_with_it_what_peft_says(tuned: Tuned, vllm: Vllm) -> Non
     if why := NOT_ON_CPUS.get(tuned.model_type):
         assert why in told["refused"]
         return
-    said = dict(zip(("toy", TUNED), told.get("said", ()), strict=False))
-    assert {name: text.rstrip("\ufffd") for name, text in said.items()} == tuned.said, told
+    names = ["toy", TUNED]
+    if tuned.model_type in BASES_ON_CPUS:
+        assert "triton" in told["refused"]
+        told = vllm.ask(tuned.base, prompt=PROMPT, tokens=TOKENS, adapter="")
+        names.remove(TUNED)
+    said = [text.rstrip("\ufffd") for text in told.get("said", ())]
+    assert said == [tuned.said[name] for name in names], told
 
 
 async def answers(running: RunningEngine) -> dict[str, str]:

@@ -64,18 +64,26 @@ def test_its_scores_are_those_of_transformers(
     folder = make_scorer(tmp_path / "model", model_type)
     network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    expected = []
-    for text in TEXTS:
+
+    def logit(*texts: str) -> float:
         with torch.no_grad():
-            logits = network(**tokenizer(QUERY, text, return_tensors="pt")).logits
-        expected.append(float(torch.sigmoid(logits[0, 0])))
+            return float(network(**tokenizer(*texts, return_tensors="pt")).logits[0, 0])
+
+    pairs = [float(torch.sigmoid(torch.tensor(logit(QUERY, text)))) for text in TEXTS]
     with running_engine(folder) as running, running.http() as http:
-        body = {"model": running.name, "query": QUERY, "documents": TEXTS}
-        answer = http.post("/v1/rerank", json=body).raise_for_status().json()
-    ranked = {one["index"]: one["relevance_score"] for one in answer["results"]}
-    assert [ranked[index] for index in range(len(TEXTS))] == pytest.approx(expected, abs=1e-4)
+        if preset == "reranker":
+            asked = {"query": QUERY, "documents": TEXTS}
+            route, field, expected = "/v1/rerank", "relevance_score", pairs
+        else:
+            # A network that looks at the last token alone, which ends an answer.
+            asked = {"input": TEXTS}
+            route, field = "/v1/score", "score"
+            expected = [logit(text + tokenizer.eos_token) for text in TEXTS]
+        answer = http.post(route, json={"model": running.name, **asked}).raise_for_status().json()
+    found = {one["index"]: one[field] for one in answer.get("results") or answer["data"]}
+    assert [found[index] for index in range(len(TEXTS))] == pytest.approx(expected, abs=1e-3)
     told = vllm.ask(folder, "score", query=QUERY, texts=TEXTS)
     if why := NOT_ON_CPUS.get((preset, model_type)):
         assert why in told["refused"]
     else:
-        assert told == {"said": pytest.approx(expected, abs=1e-4)}
+        assert told == {"said": pytest.approx(pairs, abs=1e-4)}

@@ -15,8 +15,11 @@ from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.lora.request import LoRARequest
+from vllm.model_executor.models import registry
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+# It would import vLLM in another process for each type of model.
+registry._run_in_subprocess = lambda look: look()
 PARSER = make_arg_parser(FlexibleArgumentParser())
 
 
@@ -28,7 +31,8 @@ def answers(question: dict[str, Any]) -> Any:
     if question["task"] == "score":
         found = engine.score(question["query"], question["texts"], use_tqdm=False)
         return [one.outputs.score for one in found]
-    adapters = [None, LoRARequest("tuned", 1, question["adapter"])]
+    adapter = question["adapter"]
+    adapters = [None, *([LoRARequest("tuned", 1, adapter)] if adapter else [])]
     params = SamplingParams(temperature=0, max_tokens=question["tokens"])
     return [
         engine.generate(question["prompt"], params, lora_request=one, use_tqdm=False)[0]

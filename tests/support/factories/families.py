@@ -41,6 +41,8 @@ _ROUTED = {
     "moe_intermediate_size": 2 * _HEAD,
 }
 _SHARED = {"shared_expert_intermediate_size": 2 * _HEAD}
+# All of the family have one matrix for both.
+_TIED = {"tie_word_embeddings": True}
 _WINDOWS = {"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}
 # Beside what is plain, by `model_type`; by the preset where several have one type.
 _KINDS: dict[str, dict[str, Any]] = {
@@ -69,21 +71,30 @@ _KINDS: dict[str, dict[str, Any]] = {
         "linear_key_head_dim": _HEAD, "linear_value_head_dim": _HEAD,
         "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     },
-    "gemma": {},
-    "gemma2": {"query_pre_attn_scalar": _HEAD, **_WINDOWS},
-    "gemma3_text": {"query_pre_attn_scalar": _HEAD, **_WINDOWS},
+    "gemma": _TIED,
+    "gemma2": _TIED | _WINDOWS | {"query_pre_attn_scalar": _HEAD},
+    "gemma3_text": _TIED | _WINDOWS | {"query_pre_attn_scalar": _HEAD},
     "phi3": {"original_max_position_embeddings": CONTEXT},
     "deepseek_v3": _ROUTED
     | {
-        "q_lora_rank": _HEAD, "kv_lora_rank": _HEAD, "qk_rope_head_dim": _HEAD,
+        # Of a size that there are kernels for.
+        "q_lora_rank": _HEAD, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "head_dim": 64,
         "qk_nope_head_dim": _HEAD, "v_head_dim": _HEAD, "num_key_value_heads": 4,
+        # Of the models themselves, and of no default of Transformers.
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid",
     },
     "glm4_moe": _ROUTED,
     "granite": {},
     "granitemoe": _LOCAL,
     "gpt_oss": _LOCAL
     | _WINDOWS
-    | {"rope_parameters": {"rope_type": "default", "rope_theta": 150_000.0}},
+    | {
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 150_000.0, "factor": 2.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": CONTEXT // 2,
+        }
+    },
 }  # fmt: skip
 # Encoders have no heads for keys of their own, and positions after that of padding.
 _WORDS = {"max_position_embeddings": 80, "num_key_value_heads": None, "head_dim": None}
@@ -134,9 +145,10 @@ def make_scorer(path: Path, model_type: str) -> Path:
 def _network(model_type: str, kind: Any, **settings: Any) -> tuple[Any, Any]:
     tokenizer = make_word_tokenizer() if model_type in _ENCODERS else make_tokenizer(TEMPLATE)
     torch.manual_seed(0)
+    wanted = _PLAIN | (_ENCODERS.get(model_type) or _KINDS.get(model_type) or {}) | settings
     config = AutoConfig.for_model(
         model_type,
-        **_PLAIN | (_ENCODERS.get(model_type) or _KINDS.get(model_type) or {}) | settings,
+        **{name: value for name, value in wanted.items() if value is not None},
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
     )
