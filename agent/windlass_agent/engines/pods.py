@@ -13,7 +13,7 @@ NAMES = ("builtin", "llamacpp", "sglang", "vllm")
 
 
 @dataclass(frozen=True)
-class Completion:
+class PodCompleter:
     """A program of ours that completes a kind: what it starts, and the memory that it needs."""
 
     program: str
@@ -22,8 +22,8 @@ class Completion:
 
 # llama.cpp's writes GGUF, for which it has torch for a while.
 COMPLETED = {
-    "llamacpp": Completion("/app/llama-server", 2 * 2**30),
-    "sglang": Completion("python3", 2**29),
+    "llamacpp": PodCompleter("/app/llama-server", 2 * 2**30),
+    "sglang": PodCompleter("python3", 2**29),
 }
 
 
