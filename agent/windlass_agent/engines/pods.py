@@ -1,5 +1,6 @@
 """Engines that run in pods, by the images of the operator."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from windlass_agent.engines.builtin_engine import BuiltinEngine
@@ -9,8 +10,21 @@ from windlass_agent.engines.sglang.kind import SglangEngine
 from windlass_agent.engines.vllm_engine import VllmEngine
 
 NAMES = ("builtin", "llamacpp", "sglang", "vllm")
-# Kinds that a program of ours completes, and what it starts in the container of upstream's image.
-COMPLETED = {"llamacpp": "/app/llama-server", "sglang": "python3"}
+
+
+@dataclass(frozen=True)
+class PodCompleter:
+    """A program of ours that completes a kind: what it starts, and the memory that it needs."""
+
+    program: str
+    memory_bytes: int
+
+
+# llama.cpp's writes GGUF, for which it has torch for a while.
+COMPLETED = {
+    "llamacpp": PodCompleter("/app/llama-server", 2 * 2**30),
+    "sglang": PodCompleter("python3", 2**29),
+}
 
 
 def engine_in_pod(
@@ -21,14 +35,15 @@ def engine_in_pod(
     `flags` are the operator's for vLLM and SGLang; `program` is what is completed, empty for the
     usual one.
     """
-    completed = Path(program or COMPLETED.get(name, ""))
     match name:
         case "builtin":
             return BuiltinEngine(python)
         case "llamacpp":
-            return LlamacppEngine(completed, python, is_neighbour=True)
+            program = program or COMPLETED[name].program
+            return LlamacppEngine(Path(program), python, is_neighbour=True)
         case "sglang":
-            return SglangEngine(completed, flags, python, is_neighbour=True)
+            program = program or COMPLETED[name].program
+            return SglangEngine(Path(program), flags, python, is_neighbour=True)
         case "vllm":
             return VllmEngine(python, flags)
     raise ValueError(f"{name!r} is no engine that runs in a pod")

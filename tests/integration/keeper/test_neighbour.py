@@ -1,6 +1,7 @@
 """Programs in the container beside ours, which is a plain sh of this machine here."""
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -66,6 +67,18 @@ async def test_a_program_ends_when_it_is_told_and_at_once_when_it_does_not(folde
         assert await program.stdout.read() == b"bye\n"
         other.kill()
         assert await other.wait() == 128 + signal.SIGKILL
+
+
+async def test_what_ends_with_its_container_is_told(folder: Path) -> None:
+    async with neighbour(folder) as shell:
+        program = await NeighbourProgram.start(["sh", "-c", "echo; exec sleep 600"], folder)
+        assert await program.stdout.readline()
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait(10)
+        assert program.returncode is None
+    async with neighbour(folder):
+        assert await program.wait() == 128 + signal.SIGKILL
+        await clear(folder)
 
 
 async def test_another_life_of_ours_ends_what_the_last_one_has_left(folder: Path) -> None:

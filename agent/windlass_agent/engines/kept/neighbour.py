@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from windlass_agent.engines.kept.engine import KeptFailure
+
 # Of what an earlier life of ours has left.
 CLEAR_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -39,6 +41,11 @@ keep() {
     sleep 0.1
   done
 }
+# What an earlier life of this container had has ended with it.
+for seen in *.seen; do
+  name=${seen%.seen}
+  if [ -e "$seen" ] && [ ! -e "$name.exit" ]; then echo 137 > "$name.exit"; fi
+done
 while :; do
   for start in *.start; do
     name=${start%.start}
@@ -119,16 +126,19 @@ class NeighbourProgram:
 async def clear(folder: Path) -> None:
     """Ends what an earlier life of ours has left, and removes its files.
 
-    Raises TimeoutError for a program that does not end.
+    Raises KeptFailure for a program that does not end.
     """
     left = [path.with_suffix("") for path in folder.glob("*.seen")]
     for path in folder.glob("*.start"):
         path.unlink(missing_ok=True)
-    async with asyncio.timeout(CLEAR_SECONDS):
-        for files in left:
-            files.with_suffix(".kill").touch()
-            while not files.with_suffix(".exit").exists():  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
+    try:
+        async with asyncio.timeout(CLEAR_SECONDS):
+            for files in left:
+                files.with_suffix(".kill").touch()
+                while not files.with_suffix(".exit").exists():  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError as error:
+        raise KeptFailure("the program of an earlier life does not end") from error
     for path in folder.iterdir():
         if not path.is_dir():
             path.unlink(missing_ok=True)

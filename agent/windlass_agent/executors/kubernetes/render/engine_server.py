@@ -5,6 +5,7 @@ starts and ends servers by a folder that both see (`engines.kept.neighbour`).
 """
 
 from windlass_agent.engines.kept.neighbour import script
+from windlass_agent.engines.pods import COMPLETED
 from windlass_agent.executors.kubernetes.engine_settings import SERVER
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import OFFLINE, SHARED, EnginePlan
@@ -58,7 +59,7 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
     """An engine's container as that of the program that completes its server."""
     if not plan.image.completer:
         return engine
-    memory = {"memory": str(plan.kind.memory_bytes)}
+    memory = {"memory": str(COMPLETED[plan.kind.name].memory_bytes)}
     limits = {
         name: value
         for name, value in engine["resources"]["limits"].items()

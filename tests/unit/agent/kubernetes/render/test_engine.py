@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.kubernetes.names import ENGINE_PREFIX, LONGEST_NAME, engine_name, is_dns_label
-from windlass_agent.engines.pods import COMPLETED
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.weights import store_claim
@@ -275,6 +273,7 @@ def test_how_an_embedder_makes_vectors_is_read_of_the_list_of_its_files(told: bo
     command = pod(made)["containers"][0]["command"]
     assert "--runner=pooling" in command
     assert any(word.startswith("--pooler-config") for word in command) is not told
+<<<<<<< HEAD
 
 
 def test_llama_cpp_s_image_runs_beside_the_program_that_completes_it() -> None:
@@ -372,3 +371,5 @@ def test_a_pool_can_select_a_models_pods_and_load_is_told_where_a_picker_may_rea
     assert not tells()
     assert not tells(pods={"app": "epp"}, model="other")
     assert not tells(pods={"app": "epp"}, namespace="team-b")
+=======
+>>>>>>> help-d
