@@ -15,7 +15,11 @@ from windlass.gateway.usage.token_usage import TokenUsage, usage_of
 
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=4,
 )
