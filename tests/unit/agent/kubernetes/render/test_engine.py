@@ -273,84 +273,6 @@ def test_how_an_embedder_makes_vectors_is_read_of_the_list_of_its_files(told: bo
     command = pod(made)["containers"][0]["command"]
     assert "--runner=pooling" in command
     assert any(word.startswith("--pooler-config") for word in command) is not told
-<<<<<<< HEAD
-
-
-def test_llama_cpp_s_image_runs_beside_the_program_that_completes_it() -> None:
-    made = workload("llamacpp", arguments=pb.EngineArguments(context_length=512))
-    spec = pod(made)
-    (keeper, server), (engine,) = spec["initContainers"], spec["containers"]
-    assert (keeper["name"], engine["name"]) == ("keeper", "engine")
-    assert (server["name"], server["restartPolicy"]) == ("server", "Always")
-    assert server["image"] == "ghcr.io/ggml-org/llama.cpp:server"
-    assert server["command"][:2] == ["/bin/sh", "-c"]
-    assert server["command"][3] == "/engine"
-    assert engine["image"] == "runner:1"
-    command = engine["command"]
-    assert command[:3] == ["python", "-m", "windlass_agent.engines.llamacpp"]
-    assert {
-        "--program=/app/llama-server", "--neighbour", "--scratch=/engine", "--host=127.0.0.1",
-        "--port=8000", "--model=/weights/models/mv-1", "--max-model-len=512", "--on-gpus",
-    } <= set(command)  # fmt: skip
-    # The devices and the weights' memory are the server's.
-    assert server["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert "nvidia.com/gpu" not in engine["resources"]["limits"]
-    assert int(server["resources"]["limits"]["memory"]) > 4 * GIB
-    assert engine["resources"]["limits"]["memory"] == str(2 * GIB)
-    for one in (server, engine):
-        mounts = {mount["mountPath"]: mount for mount in one["volumeMounts"]}
-        assert mounts["/weights"]["readOnly"]
-        assert "readOnly" not in mounts["/engine"]
-        assert one["securityContext"]["readOnlyRootFilesystem"]
-    (shared,) = (one for one in spec["volumes"] if one["name"] == "engine")
-    # Twice the weights while they are written, and adapters.
-    assert int(shared["emptyDir"]["sizeLimit"]) > 18 * GIB
-    assert "server" not in {one["name"] for one in pod(workload())["initContainers"]}
-
-
-def test_sglang_s_image_likewise_with_the_operator_s_flags() -> None:
-    spec = pod(workload("sglang", gpus=2))
-    (_, server), (engine,) = spec["initContainers"], spec["containers"]
-    assert (server["image"], engine["image"]) == ("lmsysorg/sglang:v0.5.23", "agent:1")
-    assert server["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    command = engine["command"]
-    assert command[:3] == ["python3", "-m", "windlass_agent.engines.sglang"]
-    assert {"--python=python3", "--neighbour", "--scratch=/engine"} <= set(command)
-    assert {"--model-path=/weights/models/mv-1", "--tp-size=2", "--page-size=16"} <= set(
-        command[command.index("--") :]
-    )
-    # What SGLang compiles lies where it may write.
-    assert {"name": "SGLANG_CACHE_DIR", "value": "/engine/sglang"} in server["env"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "flag"),
-    [("sglang", "--api-key=x"), ("vllm", "--model=x"), ("builtin", "--seed=7"), ("llamacpp", "-x")],
-)
-def test_flags_are_of_the_kind_that_takes_them(kind: str, flag: str) -> None:
-    image = {"image": "i", "flags": [flag]} | ({"completer": "c"} if kind in COMPLETED else {})
-    with pytest.raises(
-        ValidationError, match=r"written by Windlass|not among|no flag|takes no flag"
-    ):
-        ClusterSettings.model_validate({"engines": {"images": {kind: image}}})
-
-
-@pytest.mark.parametrize(
-    "images",
-    [
-        {"llamacpp": {"image": "ghcr.io/ggml-org/llama.cpp:server"}},
-        {"vllm": {"image": "vllm/vllm-openai:v0.32.0", "completer": "runner:1"}},
-    ],
-)
-def test_a_completer_is_named_where_one_is_needed(images: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="a completer is for the images of llamacpp, sglang"):
-        ClusterSettings.model_validate({"engines": {"images": images}})
-
-
-def test_no_overlay_changes_the_command_of_a_server() -> None:
-    overlay = {"spec": {"initContainers": [{"name": "server", "command": ["sh"]}]}}
-    with pytest.raises(ValidationError, match="the command of server is ours"):
-        ClusterSettings.model_validate({"engines": {"overlay": overlay}})
 
 
 def test_a_pool_can_select_a_models_pods_and_load_is_told_where_a_picker_may_read_it() -> None:
@@ -371,5 +293,3 @@ def test_a_pool_can_select_a_models_pods_and_load_is_told_where_a_picker_may_rea
     assert not tells()
     assert not tells(pods={"app": "epp"}, model="other")
     assert not tells(pods={"app": "epp"}, namespace="team-b")
-=======
->>>>>>> help-d

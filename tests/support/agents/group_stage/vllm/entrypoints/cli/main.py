@@ -2,7 +2,7 @@
 
 import sys
 
-from vllm.group import follow, options  # type: ignore[import-not-found]  # beside it
+from vllm.group import follow, options
 
 if __name__ == "__main__":
     sys.exit(follow(options()))
