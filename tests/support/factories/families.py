@@ -103,7 +103,8 @@ _ENCODERS: dict[str, dict[str, Any]] = {
     "modernbert": _WORDS
     | {"cls_token_id": 2, "sep_token_id": 3, "eos_token_id": 3, "global_attn_every_n_layers": 2},
     "roberta": _WORDS | {"type_vocab_size": 2},
-    "xlm-roberta": _WORDS | {"type_vocab_size": 2},
+    # Files of such models say it, and vLLM reads it; Transformers does not any more.
+    "xlm-roberta": _WORDS | {"type_vocab_size": 2, "position_embedding_type": "absolute"},
 }
 
 
@@ -144,6 +145,9 @@ def make_scorer(path: Path, model_type: str) -> Path:
 
 def _network(model_type: str, kind: Any, **settings: Any) -> tuple[Any, Any]:
     tokenizer = make_word_tokenizer() if model_type in _ENCODERS else make_tokenizer(TEMPLATE)
+    if model_type == "modernbert":
+        # It does not tell the texts of a pair apart.
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
     torch.manual_seed(0)
     wanted = _PLAIN | (_ENCODERS.get(model_type) or _KINDS.get(model_type) or {}) | settings
     config = AutoConfig.for_model(
