@@ -28,7 +28,11 @@ _PREFIXES = (
     re.compile(r" *[|+] ?"),
 )
 # An error that only refers to an earlier one.
-_REFERENCE = re.compile(r"root cause above|stack trace \(above\)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"root cause above|stack trace \(above\)|stack trace for root cause", re.IGNORECASE
+)
+# One that says itself in the next line, as pydantic's do.
+_GOES_ON = re.compile(r":$|\d+ validation errors? for \w+$")
 # In our own structured logs, the most telling first.
 _FIELDS = ("exception", "reason", "error", "message", "event")
 
@@ -91,7 +95,8 @@ def _exception(lines: list[str]) -> str:
         if line.strip() == _BEGINNING:
             return ""
         if line.strip() and not line.startswith((" ", "\t")):
-            more = lines[number + 1] if line.endswith(":") and number + 1 < len(lines) else ""
+            goes_on = _GOES_ON.search(line) and number + 1 < len(lines)
+            more = lines[number + 1] if goes_on else ""
             return f"{line} {more}"
     return ""
 

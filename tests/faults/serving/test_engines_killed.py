@@ -14,11 +14,13 @@ from tests.faults.serving.served import Books, ServedSite, served_site
 from tests.faults.site import kill
 from tests.support.environments import postgres
 from tests.support.factories.toy_model import make_model
-from tests.support.waiting import wait_until
+from tests.support.waiting import Watch, wait_until
 
 from windlass.core.spool import read_lines
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
+# A ping each 25 s that is answered in 10, and what a busy machine adds.
+SILENT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,7 @@ def test_the_line_of_a_machine_is_cut_both_ways(served: ServedSite) -> None:
     before, books, said = served.engines(), Books.of(served), list[Request]()
     with served.held() as opened:
         served.line.cut()
+    silent = Watch()
 
     def over() -> bool:
         said.append(served.say())
@@ -124,6 +127,7 @@ def test_the_line_of_a_machine_is_cut_both_ways(served: ServedSite) -> None:
     # Nobody is told of the cut: what was under way ends by the silence alone.
     wait_until(over, "the ends of what was under way", 120, every=1.0)
     requests = opened.ended()
+    assert silent.seconds() < SILENT_SECONDS
     assert len(cut_alone(requests)) == 1
     served.line.mend()
     said += served.until_both_answer()

@@ -24,6 +24,8 @@ TRANSPORT_OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 512 * 1024),
     ("grpc.http2.max_frame_size", 64 * 1024),
+    # Else gRPC waits a minute for the answer to a keepalive's ping, whatever the keepalive says.
+    ("grpc.http2.ping_timeout_ms", 10_000),
 )
 CHANNEL_OPTIONS = (
     *TRANSPORT_OPTIONS,

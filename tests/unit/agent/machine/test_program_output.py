@@ -46,6 +46,17 @@ FRAMES = """Traceback (most recent call last):
          + f"(APIServer pid=5) {FRAMES}(APIServer pid=5) RuntimeError: Engine core "
          "initialization failed. See root cause above. Failed core proc(s): {}\n",
          "ValueError: no memory for the cache"),
+        # Its worker, whose error is two processes away.
+        ("".join(f"(Worker pid=9) ERROR 11-27 14:03:46 [multiproc_executor.py:953] {line}\n"
+                 for line in f"{FRAMES}SafetensorError: file not fully covered".splitlines())
+         + f"{FRAMES}Exception: WorkerProc initialization failed due to an exception in a "
+         "background process. See stack trace for root cause.\n"
+         f"{FRAMES}RuntimeError: Engine core initialization failed. See root cause above.\n",
+         "SafetensorError: file not fully covered"),
+        (f"{FRAMES}pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+         "  Value error, its model type `x` is unknown\n    For further information visit y\n",
+         "pydantic_core.ValidationError: 1 validation error for ModelConfig Value error, its model "
+         "type `x` is unknown"),
         ("  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 1\n"
          "  | ExceptionGroup: unhandled errors (1 sub-exception)\n  +-+---- 1 -----\n"
          "    | ValueError: three\n    +------------------------------------\n",
