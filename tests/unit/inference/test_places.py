@@ -52,6 +52,31 @@ def test_one_assignment_is_not_the_other(name: Name, project: str) -> None:
     assert planned(name, **{project: READY}).creates == []
 
 
+@pytest.mark.parametrize(
+    ("east", "west", "chosen"), [(2, 1, "west"), (1, 2, "east"), (0, 0, "east")]
+)
+def test_of_two_clusters_with_room_the_cheaper_one_is_taken(
+    east: int, west: int, chosen: str
+) -> None:
+    clusters = {}
+    for name in ("east", "west"):
+        clusters[name] = pb.Cluster()
+        clusters[name].CopyFrom(KUBERNETES)
+        clusters[name].id = name
+    prices = {"east": east, "west": west}
+    view = View(
+        names={OWN.version_id: OWN}, statuses={}, clusters=clusters,
+        assigned={
+            name: {"proj-a": pb.Assignment(namespace="a", ready=True, price_micros=price)}
+            for name, price in prices.items()
+        },
+        tunnels=set(clusters),
+    )  # fmt: skip
+    wants = [WantedVersion(OWN.version_id, OWN.version_id, 100.0, 100.0)]
+    (made,) = Planner(Rows(100.0, [], wants), view, POLICY, lambda: "eng-1").plan().creates
+    assert made.cluster_id == chosen
+
+
 def test_a_namespace_that_is_not_set_up_yet_is_waited_for() -> None:
     assert planned(OWN, proj_a=pb.Assignment(namespace="team-a")).creates == []
 

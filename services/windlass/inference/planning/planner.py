@@ -147,15 +147,17 @@ class Planner:
 
     def _order(
         self, version: str, cluster: clusters_pb2.Cluster
-    ) -> tuple[bool, float, bool, int, str]:
+    ) -> tuple[bool, float, bool, int, int, str]:
         """Returns the sort key of a cluster: room first, then few of the same engines for its
-        weight, then assigned ones, then load.
+        weight, then assigned ones, then the price there, then load.
         """
         state = self._round
+        assigned = state.view.assignment(cluster.id, state.names[version].project_id)
+        price = assigned.price_micros if assigned else 0
         load, full = state.load[cluster.id], state.is_full(cluster)
         same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
         share = (same + 1) / state.weight(version, cluster.id)
-        return full, share, cluster.shared, load, cluster.id
+        return full, share, cluster.shared, price, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:
         if self._round.names[version].stack:
