@@ -10,6 +10,7 @@ import psutil
 import pytest
 import structlog
 from tests.support.environments import postgres
+from tests.support.environments.databases import Databases
 from tests.support.processes import warm
 
 pytest_plugins = [
@@ -158,8 +159,14 @@ def schema_template(postgres_url: str) -> str:
     return postgres.make_template(postgres_url)
 
 
+@pytest.fixture(scope="session")
+def empty_databases(postgres_url: str, schema_template: str) -> Databases:
+    """Databases for one test after the other."""
+    return Databases(postgres_url, schema_template)
+
+
 @pytest.fixture
-def database_url(postgres_url: str, schema_template: str) -> Iterator[str]:
-    """A fresh database of this test's own, with the schema at its head."""
-    with postgres.fresh_database(postgres_url, template=schema_template) as url:
+def database_url(empty_databases: Databases) -> Iterator[str]:
+    """An empty database of this test's own, with the schema at its head."""
+    with empty_databases.one() as url:
         yield url

@@ -102,13 +102,24 @@ def make_template(server_url: str) -> str:
 @contextmanager
 def fresh_database(server_url: str, template: str = "template1") -> Iterator[str]:
     """Yields the URL of a new copy of `template`; drops it at the end, connections included."""
-    name = f"test_{secrets.token_hex(6)}"
-    # One copy of the files: with fsync off it is twice as fast as a copy through the log.
-    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    name = copy_database(server_url, template)
     try:
         yield database_url(server_url, name)
     finally:
-        _administer(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+        drop_database(server_url, name)
+
+
+def copy_database(server_url: str, template: str) -> str:
+    """Makes a copy of `template`; returns its name."""
+    name = f"test_{secrets.token_hex(6)}"
+    # One copy of the files: with fsync off it is twice as fast as a copy through the log.
+    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    return name
+
+
+def drop_database(server_url: str, name: str) -> None:
+    """Drops a database, connections included."""
+    _administer(server_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def database_url(server_url: str, name: str) -> str:
