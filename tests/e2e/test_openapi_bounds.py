@@ -39,6 +39,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "training_examples": {"dry_run": "true"},
     "arguments": {"engine": "vllm"},
     "nodes": {"engine": "vllm"},
+    "draft_tokens": {"draft_model": "none"},
     "replicas": {"start": "0 8 * * *", "end": "0 9 * * *"},
 }
 # Fields whose greatest value has none beside it: a beginning needs an end.
