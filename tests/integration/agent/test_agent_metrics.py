@@ -13,6 +13,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 
 OURS = {
     "windlass_agent_call_failures", "windlass_agent_heartbeat_seconds",
+    "windlass_agent_pick_seconds", "windlass_agent_picks",
     "windlass_agent_silence_seconds", "windlass_agent_slots", "windlass_agent_tunnel_connections",
     "windlass_agent_workloads", "windlass_build_info", "windlass_engine_cache_used_ratio",
     "windlass_engine_requests", "windlass_engine_tokens", "windlass_loop_failures",
