@@ -21,6 +21,8 @@ CONTEXT_TOKENS = 128 * 1024
 COMPLETION_TOKENS = 16
 # Of one answer, for what an engine has generated and not counted.
 TOKENS_PER_SECOND = 25
+# Of any number in a record: it is stored, and many are added up.
+MOST_COUNTED = 2**31 - 1
 CHAT = usage_pb2.USAGE_KIND_CHAT
 _UNSPECIFIED = usage_pb2.USAGE_KIND_UNSPECIFIED
 _GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, _UNSPECIFIED)
@@ -52,7 +54,8 @@ class UsageBounds:
         prompt = len(body) + head.query_bytes + TEMPLATE_TOKENS
         if kind not in _GENERATING:
             return cls(kind, prompt, 0)
-        choices = head.choices
+        # None of the engines answers more, whatever is asked.
+        choices = min(head.choices, MAX_CHOICES)
         each = CONTEXT_TOKENS if kind == CHAT else COMPLETION_TOKENS
         likely = head.most_tokens or each * choices
         if not head.hides_tokens:
@@ -158,7 +161,8 @@ class UsageMeter:
         if self.client_left:
             status = CLIENT_LEFT
         started, now = self._exchange.started, time.perf_counter()
-        usage = self.usage = self._counted(now, worked=worked or status in (OK, CLIENT_LEFT))
+        counted = self._counted(now, worked=worked or status in (OK, CLIENT_LEFT))
+        usage = self.usage = counted.at_most(MOST_COUNTED)
         self._measure(usage, now)
         principal = self._principal
         self._spool.record(
@@ -173,8 +177,8 @@ class UsageMeter:
                 self.kind,
                 usage.prompt_tokens,
                 usage.completion_tokens,
-                int((now - started) * 1000),
-                int((self._first - started) * 1000) if self._first else 0,
+                min(int((now - started) * 1000), MOST_COUNTED),
+                min(int((self._first - started) * 1000), MOST_COUNTED) if self._first else 0,
                 status,
                 usage.cached_tokens,
                 usage.reasoning_tokens,

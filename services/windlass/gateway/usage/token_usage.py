@@ -17,6 +17,16 @@ class TokenUsage(msgspec.Struct):
     # Some of it was not counted by an engine.
     estimated: bool = False
 
+    def at_most(self, most: int) -> "TokenUsage":
+        """The usage with no count above `most`."""
+        return TokenUsage(
+            min(self.prompt_tokens, most),
+            min(self.completion_tokens, most),
+            min(self.cached_tokens, most),
+            min(self.reasoning_tokens, most),
+            self.estimated,
+        )
+
 
 class _Reported(msgspec.Struct):
     """Token counts as engines report them; vLLM's may be null."""

@@ -1,0 +1,59 @@
+"""Records of requests: whatever is asked or reported, what they count can be stored and added."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass.core.rpc.auth import Principal
+from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.head import read_head
+from windlass.gateway.inference.meter import (
+    CHAT,
+    MOST_COUNTED,
+    TOKENS_PER_SECOND,
+    UsageBounds,
+    UsageMeter,
+)
+from windlass.gateway.usage.spool import UsageLine, UsageSpool, read_segment
+from windlass.gateway.usage.token_usage import TokenUsage
+from windlass.inference_api.requests import MAX_CHOICES
+
+
+async def _unused(*_: Any) -> Any:
+    """Stands for a client to which nothing is said here."""
+
+
+class Metered:
+    """A meter of one request and its spool."""
+
+    def __init__(self, folder: Path, **fields: Any):
+        body = json.dumps({"model": "m", **fields}).encode()
+        self.bounds = UsageBounds.of(CHAT, read_head(body), body)
+        self._spool = UsageSpool(folder)
+        scope = {"method": "POST", "path": "/v1/chat/completions", "headers": []}
+        exchange = HttpExchange(scope, _unused, _unused)
+        exchange.principal = Principal("org", "proj")
+        self.meter = UsageMeter(self._spool, exchange, "m", self.bounds)
+
+    def lines(self) -> list[UsageLine]:
+        self._spool.seal()
+        return [one for path in self._spool.sealed() for one in read_segment(path)]
+
+
+@pytest.mark.parametrize("number", [10**18, 10**30, 1e300])
+def test_an_estimate_is_of_as_many_answers_as_an_engine_gives(tmp_path: Path, number: Any) -> None:
+    found = Metered(tmp_path, n=number).bounds.estimate(4.0, 0)
+    assert found.completion_tokens == 4 * TOKENS_PER_SECOND * MAX_CHOICES
+
+
+def test_no_count_of_a_record_is_too_large_to_be_stored(tmp_path: Path) -> None:
+    metered = Metered(tmp_path, max_tokens=10**18, ignore_eos=True)
+    metered.meter.open()
+    metered.meter.asked()
+    metered.meter.report(TokenUsage(10**19, 10**19, 10**19, 10**19))
+    metered.meter.write(200)
+    (line,) = metered.lines()
+    assert line.output_tokens == line.output_reasoning_tokens == MOST_COUNTED
+    assert 0 < line.input_tokens == line.input_cached_tokens <= MOST_COUNTED
