@@ -11,6 +11,7 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.meter import (
     CHAT,
+    CLIENT_LEFT,
     MOST_COUNTED,
     TOKENS_PER_SECOND,
     UsageBounds,
@@ -57,3 +58,27 @@ def test_no_count_of_a_record_is_too_large_to_be_stored(tmp_path: Path) -> None:
     (line,) = metered.lines()
     assert line.output_tokens == line.output_reasoning_tokens == MOST_COUNTED
     assert 0 < line.input_tokens == line.input_cached_tokens <= MOST_COUNTED
+
+
+@pytest.mark.parametrize(
+    ("status", "worked", "costs"),
+    [
+        (200, False, True),
+        (CLIENT_LEFT, False, True),
+        (502, True, True),
+        (400, False, False),
+        (404, False, False),
+        (429, False, False),
+        (503, False, False),
+    ],
+)
+def test_what_an_engine_refused_costs_a_client_nothing_that_has_left(
+    tmp_path: Path, status: int, worked: bool, costs: bool
+) -> None:
+    metered = Metered(tmp_path, messages=["x" * 100])
+    metered.meter.open()
+    metered.meter.asked()
+    metered.meter.client_left = True
+    metered.meter.write(status, worked=worked)
+    (line,) = metered.lines()
+    assert (line.status, line.estimated, line.input_tokens > 0) == (CLIENT_LEFT, costs, costs)

@@ -158,10 +158,12 @@ class UsageMeter:
         if self._state != _OPEN:
             return
         self._state = _WRITTEN
+        # By what the engine said: what it refused costs nothing, though nobody waits for it.
+        worked = worked or status in (OK, CLIENT_LEFT)
         if self.client_left:
             status = CLIENT_LEFT
         started, now = self._exchange.started, time.perf_counter()
-        counted = self._counted(now, worked=worked or status in (OK, CLIENT_LEFT))
+        counted = self._counted(now, worked=worked)
         usage = self.usage = counted.at_most(MOST_COUNTED)
         self._measure(usage, now)
         principal = self._principal
