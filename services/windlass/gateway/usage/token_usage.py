@@ -61,6 +61,8 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
 
 
+# Of what an engine says, which may be nested however deep.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _usage = msgspec.json.Decoder(_Reported)
 _whole = msgspec.json.Decoder(_Whole)
 _chunk = msgspec.json.Decoder(_Chunk)
@@ -70,7 +72,7 @@ def read_usage(usage: bytes) -> TokenUsage:
     """The counts of a usage object; zeros for what is none."""
     try:
         return _usage.decode(usage).counts() if usage else TokenUsage()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return TokenUsage()
 
 
@@ -79,7 +81,7 @@ def usage_of(body: bytes) -> TokenUsage:
     try:
         usage = _whole.decode(body).usage
         return usage.counts() if usage else TokenUsage()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return TokenUsage()
 
 
@@ -90,7 +92,7 @@ def chunk_usage(chunk: bytes) -> tuple[int | None, TokenUsage] | None:
     """
     try:
         read = _chunk.decode(chunk)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return read.choices[0].index if read.choices else None, read.usage.counts()
 
