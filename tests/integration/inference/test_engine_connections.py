@@ -250,6 +250,22 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
         await engines.close()
 
 
+async def test_a_request_that_engines_have_left_is_at_none() -> None:
+    has: list[int] = []
+    sent = ASKED._replace(asked=lambda: has.append(1), refused=has.pop)
+    unloaded = says(b"HTTP/1.1 404 Unloaded\r\ncontent-length: 2\r\n\r\n{}")
+    async with engine(unloaded) as (one, heads), engine(unloaded) as (other, _):
+        engines = Engines()
+        addresses = [pool._address.geturl() for pool in (one, other)]
+        endpoints = [EngineEndpoint(address, address, frozenset()) for address in addresses]
+        place = take(engines, endpoints)
+        with pytest.raises(NoAnswer):
+            await engines.open(place, endpoints, sent)
+        assert (len(heads), has) == (1, [])
+        engines.done(place)
+        await engines.close()
+
+
 async def test_an_engine_that_is_gone_is_tried_once_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -82,3 +82,17 @@ def test_what_an_engine_refused_costs_a_client_nothing_that_has_left(
     metered.meter.write(status, worked=worked)
     (line,) = metered.lines()
     assert (line.status, line.estimated, line.input_tokens > 0) == (CLIENT_LEFT, costs, costs)
+
+
+def test_a_client_pays_for_an_engine_that_has_the_request_and_for_none_that_left_it(
+    tmp_path: Path,
+) -> None:
+    for number, engines in enumerate((0, 1)):
+        metered = Metered(tmp_path / str(number), messages=["x" * 100])
+        metered.meter.open()
+        for _ in range(engines + 1):
+            metered.meter.asked()
+        metered.meter.refused()
+        assert metered.meter.is_asked is (engines > 0)
+        metered.meter.write(CLIENT_LEFT)
+        assert [one.estimated for one in metered.lines()] == [engines > 0]

@@ -96,8 +96,8 @@ class UsageMeter:
     """Usage of a request so far."""
 
     __slots__ = (
-        "_answer_bytes", "_asked", "_bounds", "_exchange", "_first", "_model", "_principal",
-        "_reported", "_spool", "_state", "client_left", "streams", "usage",
+        "_answer_bytes", "_asked", "_bounds", "_engines", "_exchange", "_first", "_model",
+        "_principal", "_reported", "_spool", "_state", "client_left", "streams", "usage",
     )  # fmt: skip
 
     def __init__(self, spool: UsageSpool, exchange: HttpExchange, model: str, bounds: UsageBounds):
@@ -108,6 +108,8 @@ class UsageMeter:
         self._model = model
         self._bounds = bounds
         self._answer_bytes = 0
+        # That have the request: two where one is slow to begin.
+        self._engines = 0
         self._asked = self._first = 0.0
         self._reported = TokenUsage()
         # What is counted, from `write` on.
@@ -133,16 +135,21 @@ class UsageMeter:
     def open(self) -> None:
         """Notes that the request is about to be sent to an engine."""
         self._state = _OPEN
-        self._asked = 0.0
+        self._engines = 0
 
     @property
     def is_asked(self) -> bool:
         """True once an engine has the request."""
-        return self._asked > 0
+        return self._engines > 0
 
     def asked(self) -> None:
         """Notes that an engine gets the request."""
         self._asked = time.perf_counter()
+        self._engines += 1
+
+    def refused(self) -> None:
+        """Notes that an engine that got the request leaves it to others."""
+        self._engines -= 1
 
     def first_byte(self) -> None:
         """Notes when the first part of the answer came."""
@@ -191,7 +198,7 @@ class UsageMeter:
     def _counted(self, now: float, *, worked: bool) -> TokenUsage:
         """The usage that was reported, within its bounds, or an estimate where none was."""
         said = self._bounds.within(self._reported, self._answer_bytes)
-        if said.prompt_tokens or not (worked and self._asked) or self.kind == _UNSPECIFIED:
+        if said.prompt_tokens or not (worked and self.is_asked) or self.kind == _UNSPECIFIED:
             return said
         found = self._bounds.estimate(now - self._asked, self._answer_bytes)
         if said.completion_tokens:

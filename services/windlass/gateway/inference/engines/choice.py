@@ -46,6 +46,8 @@ class Sent(NamedTuple):
     trace: bytes = b""
     # Called when an engine gets it.
     asked: Callable[[], None] = lambda: None
+    # Called when one that got it leaves it to others.
+    refused: Callable[[], None] = lambda: None
 
 
 class Engines:
@@ -174,7 +176,7 @@ class Engines:
                 self._move(place, [*left.values()])
             address = place.pool.address
             try:
-                connection = await place.pool.send(*sent, fresh=broke_off)
+                connection = await place.pool.send(*sent[:5], fresh=broke_off)
             except EngineBroken as error:
                 log.warning("engine_broke_off", engine=address, error=repr(error))
                 self._ejections.erred(address, broke_off=True)
@@ -199,6 +201,7 @@ class Engines:
             ):
                 return connection
             del left[address]
+            sent.refused()
             connection.close()
             place.pool.done(connection)
         raise NoAnswer(broke_off=broke_off)
