@@ -160,6 +160,8 @@ OF_DEVICES = frozenset(
         "tensor_parallel",
     ]
 )
+# Those that name another model, which a project's serving alone can.
+OF_SERVINGS = frozenset(["draft_model", "draft_tokens"])
 
 
 def chosen(arguments: EngineArguments) -> dict[str, Any]:
@@ -205,6 +207,8 @@ def _of_preset(kind: str, values: Mapping[str, Any]) -> EngineArguments:
         raise ValueError(f"{kind}.{refused}: the engine does not take it.")
     if of_devices := OF_DEVICES.intersection(chosen(arguments)):
         raise ValueError(f"{kind}.{min(of_devices)}: is of devices, and no preset knows them.")
+    if of_servings := OF_SERVINGS.intersection(chosen(arguments)):
+        raise ValueError(f"{kind}.{min(of_servings)}: is of a serving, and no preset has one.")
     return arguments
 
 

@@ -1,6 +1,7 @@
 """Bodies that engines of the kind `llamacpp` get: what llama-server honours of OpenAI's fields."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from windlass.inference_api.errors import bad_value, not_served, unsupported
 from windlass.inference_api.formats import JsonSchemaFormat
@@ -40,6 +41,7 @@ def checked_chat(request: ChatRequest) -> None:
     _check_generation(request)
     conversation(request.messages)
     check_parts(request.messages)
+    _check_numbers(request.chat_template_kwargs)
     schemas = [
         (f"tools[{index}].function.parameters", function.parameters or {})
         for index, function in wanted(request.tools, request.tool_choice).functions
@@ -78,3 +80,16 @@ def _check_generation(request: ChatRequest | CompletionRequest) -> None:
         why = "a least number of tokens is not supported by this model's engine"
         raise unsupported("min_tokens", why)
     biases(request.logit_bias)
+
+
+def _check_numbers(kwargs: dict[str, Any] | None) -> None:
+    """Refuses integers that are none to llama.cpp, which answers them with an error of its own."""
+    left: list[Any] = [kwargs]
+    while left:
+        value = left.pop()
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise bad_value(
+                "integers have at most 64 bits, with their sign", "chat_template_kwargs"
+            )
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,6 +24,7 @@ from windlass.gateway.inference.engines import (
     failed,
 )
 from windlass.gateway.inference.engines import connection as connections
+from windlass.gateway.inference.engines.aborting import abort
 from windlass.gateway.inference.routes import EngineEndpoint
 
 PATH = "/v1/chat/completions"
@@ -113,6 +114,28 @@ async def test_an_answer_that_was_not_read_to_its_end_ends_its_connection() -> N
         pool.done(answer)
         assert await (await ask(pool)).read() == b"{}"
         assert len(heads) == 2
+
+
+async def test_an_answer_to_an_abort_is_not_read_without_an_end() -> None:
+    # More than sockets hold.
+    most = 32 * 2**20
+    took: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < most:
+                writer.write(b"x" * 2**16)
+                await writer.drain()
+                sent += 2**16
+        took.set_result(sent)
+
+    async with engine(endless) as (pool, _):
+        asking = asyncio.create_task(abort(pool, PATH, "req_1"))
+        assert await took < most
+        asking.cancel()
+        await asyncio.wait({asking})
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 40])
@@ -224,6 +247,22 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
         assert (answer.status, await answer.read()) == (503, b"{}")
         engines.done(place, answer)
         assert not any(engines._pool(one).active for one in addresses)
+        await engines.close()
+
+
+async def test_a_request_that_engines_have_left_is_at_none() -> None:
+    has: list[int] = []
+    sent = ASKED._replace(asked=lambda: has.append(1), refused=has.pop)
+    unloaded = says(b"HTTP/1.1 404 Unloaded\r\ncontent-length: 2\r\n\r\n{}")
+    async with engine(unloaded) as (one, heads), engine(unloaded) as (other, _):
+        engines = Engines()
+        addresses = [pool._address.geturl() for pool in (one, other)]
+        endpoints = [EngineEndpoint(address, address, frozenset()) for address in addresses]
+        place = take(engines, endpoints)
+        with pytest.raises(NoAnswer):
+            await engines.open(place, endpoints, sent)
+        assert (len(heads), has) == (1, [])
+        engines.done(place)
         await engines.close()
 
 

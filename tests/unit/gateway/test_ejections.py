@@ -124,12 +124,44 @@ async def test_one_that_fails_several_times_in_a_row_is_left_out() -> None:
         world.ejections.succeeded("b")
     async with world.probing():
         for times in range(1, 4):
-            # Once it is back, one failure is enough.
-            for _ in range(FAILURES if times == 1 else 1):
+            # As many once it is back: one tenant's requests may be at fault.
+            for _ in range(FAILURES - 1):
+                world.ejections.erred("b")
+            assert world.able() == "abc"
+            world.ejections.erred("b")
+            # Those that were sent before say nothing of what is back.
+            for _ in range(FAILURES - 1):
                 world.ejections.erred("b")
             assert world.able() == "ac"
             await found(partial(world.was_back, times))
             assert world.able() == "abc"
+
+
+async def test_an_answer_to_anybody_ends_a_row_of_failures_of_what_is_back() -> None:
+    world = World()
+    world.reachable.add("b")
+    async with world.probing():
+        world.ejections.failed("b")
+        await found(partial(world.was_back, 1))
+        while world.is_ejected("b"):
+            for _ in range(FAILURES - 1):
+                world.ejections.erred("b")
+            assert world.ejections.answered("b")
+            world.ejections.succeeded("b")
+    assert world.able() == "abc"
+
+
+async def test_one_that_breaks_off_once_it_is_back_is_left_out_at_once() -> None:
+    world = World()
+    world.reachable.add("b")
+    for _ in range(FAILURES):
+        world.ejections.erred("b", broke_off=True)
+    async with world.probing():
+        for times in range(1, 4):
+            assert world.able() == "ac"
+            await found(partial(world.was_back, times))
+            assert world.able() == "abc"
+            world.ejections.erred("b", broke_off=True)
 
 
 async def test_one_that_gets_no_requests_is_like_the_others_after_a_while(

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import msgspec
+from structlog.testing import capture_logs
 from tests.unit.gateway.test_spool import line
 
 from windlass.api.usage.v1 import usage_pb2 as pb
@@ -67,3 +68,16 @@ async def test_what_is_refused_for_ever_holds_up_nothing(tmp_path: Path) -> None
     assert await shipper.ship()
     assert set(usage.records) == {"req_2"}
     assert [path.name for path in tmp_path.iterdir()] == ["0.refused"]
+
+
+async def test_a_line_that_cannot_be_a_record_holds_up_nothing(tmp_path: Path) -> None:
+    usage, spool, shipper = make(tmp_path)
+    spool.record(line(1))
+    spool.record(msgspec.structs.replace(line(2), output_tokens=10**19))
+    spool.record(line(3))
+    with capture_logs() as logs:
+        assert await shipper.ship()
+    assert set(usage.records) == {"req_1", "req_3"}
+    (logged,) = [entry for entry in logs if entry["event"] == "usage_line_refused"]
+    assert (logged["record"]["id"], logged["record"]["output_tokens"]) == ("req_2", 10**19)
+    assert list(tmp_path.iterdir()) == []

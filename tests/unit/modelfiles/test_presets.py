@@ -117,6 +117,8 @@ def test_an_operator_adds_presets_and_replaces_some(tmp_path: Path) -> None:
         ({"arguments": {"vllm": {"trust_remote_code": True}}}, "arguments.vllm.trust_remote_code"),
         ({"arguments": {"builtin": {"eager": True}}}, "arguments.builtin.eager"),
         ({"arguments": {"vllm": {"tensor_parallel": 2}}}, "arguments.vllm.tensor_parallel"),
+        ({"arguments": {"vllm": {"draft_model": "small"}}}, "arguments.vllm.draft_model"),
+        ({"arguments": {"llamacpp": {"draft_tokens": 2}}}, "arguments.llamacpp.draft_tokens"),
         ({"lora_targets": ["x" * 60 + str(n) for n in range(9)]}, "more than 512 bytes"),
         ({"about": "x" * 70_000}, "at most 65536 bytes"),
     ],

@@ -219,7 +219,8 @@ class InferenceHandler:
                         continue
                 ask.meter.open()
                 body, trace = self._body(ask, offer, place), trace_headers(exchange.headers)
-                sent = Sent(exchange.path, body, exchange.unique_id, trace, ask.meter.asked)
+                ids = (exchange.path, body, exchange.unique_id)
+                sent = Sent(*ids, trace, ask.meter.asked, ask.meter.refused)
                 ask.disconnect.before = partial(self._abort, ask.meter, place, offer.able, sent)
                 response = await self._engines.open(place, offer.able, sent, again=again)
                 taken, place = place, None

@@ -21,6 +21,8 @@ CONTEXT_TOKENS = 128 * 1024
 COMPLETION_TOKENS = 16
 # Of one answer, for what an engine has generated and not counted.
 TOKENS_PER_SECOND = 25
+# Of any number in a record: it is stored, and many are added up.
+MOST_COUNTED = 2**31 - 1
 CHAT = usage_pb2.USAGE_KIND_CHAT
 _UNSPECIFIED = usage_pb2.USAGE_KIND_UNSPECIFIED
 _GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, _UNSPECIFIED)
@@ -52,7 +54,8 @@ class UsageBounds:
         prompt = len(body) + head.query_bytes + TEMPLATE_TOKENS
         if kind not in _GENERATING:
             return cls(kind, prompt, 0)
-        choices = head.choices
+        # None of the engines answers more, whatever is asked.
+        choices = min(head.choices, MAX_CHOICES)
         each = CONTEXT_TOKENS if kind == CHAT else COMPLETION_TOKENS
         likely = head.most_tokens or each * choices
         if not head.hides_tokens:
@@ -93,8 +96,8 @@ class UsageMeter:
     """Usage of a request so far."""
 
     __slots__ = (
-        "_answer_bytes", "_asked", "_bounds", "_exchange", "_first", "_model", "_principal",
-        "_reported", "_spool", "_state", "client_left", "streams", "usage",
+        "_answer_bytes", "_asked", "_bounds", "_engines", "_exchange", "_first", "_model",
+        "_principal", "_reported", "_spool", "_state", "client_left", "streams", "usage",
     )  # fmt: skip
 
     def __init__(self, spool: UsageSpool, exchange: HttpExchange, model: str, bounds: UsageBounds):
@@ -105,6 +108,8 @@ class UsageMeter:
         self._model = model
         self._bounds = bounds
         self._answer_bytes = 0
+        # That have the request: two where one is slow to begin.
+        self._engines = 0
         self._asked = self._first = 0.0
         self._reported = TokenUsage()
         # What is counted, from `write` on.
@@ -130,16 +135,21 @@ class UsageMeter:
     def open(self) -> None:
         """Notes that the request is about to be sent to an engine."""
         self._state = _OPEN
-        self._asked = 0.0
+        self._engines = 0
 
     @property
     def is_asked(self) -> bool:
         """True once an engine has the request."""
-        return self._asked > 0
+        return self._engines > 0
 
     def asked(self) -> None:
         """Notes that an engine gets the request."""
         self._asked = time.perf_counter()
+        self._engines += 1
+
+    def refused(self) -> None:
+        """Notes that an engine that got the request leaves it to others."""
+        self._engines -= 1
 
     def first_byte(self) -> None:
         """Notes when the first part of the answer came."""
@@ -155,10 +165,13 @@ class UsageMeter:
         if self._state != _OPEN:
             return
         self._state = _WRITTEN
+        # By what the engine said: what it refused costs nothing, though nobody waits for it.
+        worked = worked or status in (OK, CLIENT_LEFT)
         if self.client_left:
             status = CLIENT_LEFT
         started, now = self._exchange.started, time.perf_counter()
-        usage = self.usage = self._counted(now, worked=worked or status in (OK, CLIENT_LEFT))
+        counted = self._counted(now, worked=worked)
+        usage = self.usage = counted.at_most(MOST_COUNTED)
         self._measure(usage, now)
         principal = self._principal
         self._spool.record(
@@ -173,8 +186,8 @@ class UsageMeter:
                 self.kind,
                 usage.prompt_tokens,
                 usage.completion_tokens,
-                int((now - started) * 1000),
-                int((self._first - started) * 1000) if self._first else 0,
+                min(int((now - started) * 1000), MOST_COUNTED),
+                min(int((self._first - started) * 1000), MOST_COUNTED) if self._first else 0,
                 status,
                 usage.cached_tokens,
                 usage.reasoning_tokens,
@@ -185,7 +198,7 @@ class UsageMeter:
     def _counted(self, now: float, *, worked: bool) -> TokenUsage:
         """The usage that was reported, within its bounds, or an estimate where none was."""
         said = self._bounds.within(self._reported, self._answer_bytes)
-        if said.prompt_tokens or not (worked and self._asked) or self.kind == _UNSPECIFIED:
+        if said.prompt_tokens or not (worked and self.is_asked) or self.kind == _UNSPECIFIED:
             return said
         found = self._bounds.estimate(now - self._asked, self._answer_bytes)
         if said.completion_tokens:

@@ -6,7 +6,13 @@ from enum import Enum
 import msgspec
 
 from windlass.gateway.inference.refusals import stream_error
-from windlass.gateway.usage.token_usage import TokenUsage, added, chunk_usage, read_usage
+from windlass.gateway.usage.token_usage import (
+    UNREADABLE,
+    TokenUsage,
+    added,
+    chunk_usage,
+    read_usage,
+)
 from windlass.inference_api.requests import MAX_CHOICES
 
 _USAGE = b'"usage"'
@@ -57,7 +63,7 @@ def _failure(event: bytes) -> bytes:
     data = _data(event).replace(b"\n", b" ")
     try:
         fields = _fields.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return data if named else b""
     failed = named or "error" in fields or fields.get("object") == msgspec.Raw(_ERROR)
     return data if failed else b""
@@ -192,7 +198,7 @@ class UsageFilter:
         """The same for a chunk of any shape, by parsing its outer object."""
         try:
             fields = _fields.decode(line[5:])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return line
         usage = bytes(fields.get("usage", b""))
         if not usage:

@@ -28,7 +28,8 @@ class UsageShipper(SpoolShipper):
         lines = read_segment(path)
         while batch := list(islice(lines, BATCH)):
             try:
-                await self._usage.Record(pb.RecordRequest(records=map(_message, batch)))
+                if records := [*filter(None, map(_message, batch))]:
+                    await self._usage.Record(pb.RecordRequest(records=records))
             except grpc.aio.AioRpcError as error:
                 if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
                     raise
@@ -38,5 +39,11 @@ class UsageShipper(SpoolShipper):
                 return
 
 
-def _message(line: UsageLine) -> pb.UsageRecord:
-    return pb.UsageRecord(**msgspec.structs.asdict(line))
+def _message(line: UsageLine) -> pb.UsageRecord | None:
+    """The record of a line; None, which is logged, for one with numbers that no record has."""
+    try:
+        return pb.UsageRecord(**msgspec.structs.asdict(line))
+    except ValueError as error:
+        # It would hold up all others for ever, and none of them is wrong.
+        log.error("usage_line_refused", record=msgspec.structs.asdict(line), error=str(error))
+        return None

@@ -17,6 +17,16 @@ class TokenUsage(msgspec.Struct):
     # Some of it was not counted by an engine.
     estimated: bool = False
 
+    def at_most(self, most: int) -> "TokenUsage":
+        """The usage with no count above `most`."""
+        return TokenUsage(
+            min(self.prompt_tokens, most),
+            min(self.completion_tokens, most),
+            min(self.cached_tokens, most),
+            min(self.reasoning_tokens, most),
+            self.estimated,
+        )
+
 
 class _Reported(msgspec.Struct):
     """Token counts as engines report them; vLLM's may be null."""
@@ -51,6 +61,8 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
 
 
+# Of what an engine says, which may be nested however deep.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _usage = msgspec.json.Decoder(_Reported)
 _whole = msgspec.json.Decoder(_Whole)
 _chunk = msgspec.json.Decoder(_Chunk)
@@ -60,7 +72,7 @@ def read_usage(usage: bytes) -> TokenUsage:
     """The counts of a usage object; zeros for what is none."""
     try:
         return _usage.decode(usage).counts() if usage else TokenUsage()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return TokenUsage()
 
 
@@ -69,7 +81,7 @@ def usage_of(body: bytes) -> TokenUsage:
     try:
         usage = _whole.decode(body).usage
         return usage.counts() if usage else TokenUsage()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return TokenUsage()
 
 
@@ -80,7 +92,7 @@ def chunk_usage(chunk: bytes) -> tuple[int | None, TokenUsage] | None:
     """
     try:
         read = _chunk.decode(chunk)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return read.choices[0].index if read.choices else None, read.usage.counts()
 

@@ -1,5 +1,6 @@
 """What `llama-server` gets: OpenAI's defaults, and nothing that a client could steer it by."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -63,6 +64,17 @@ def test_what_it_does_not_honour_is_refused_by_name(field: str, value: object) -
     with pytest.raises(ApiError) as refused:
         chat(**{field: value})
     assert refused.value.param == field
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_numbers_that_the_template_cannot_have_are_refused(number: int) -> None:
+    for held in ({"a": number}, {"a": [{"b": [number]}]}):
+        body = json.dumps(CHAT | {"chat_template_kwargs": held}).encode()
+        with pytest.raises(ApiError) as refused:
+            llamacpp.check("/v1/chat/completions", body)
+        assert (refused.value.status, refused.value.param) == (400, "chat_template_kwargs")
+    most = {"a": [2**63 - 1, -(2**63), True, 0.5, "x", None]}
+    assert chat(chat_template_kwargs=most)["chat_template_kwargs"] == most
 
 
 @pytest.mark.parametrize("field", ["cache_salt", "priority"])

@@ -11,7 +11,7 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.meter import CHAT, CONTEXT_TOKENS, TOKENS_PER_SECOND, UsageBounds
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.usage.token_usage import TokenUsage, usage_of
+from windlass.gateway.usage.token_usage import TokenUsage, chunk_usage, read_usage, usage_of
 
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
 ANYTHING = st.recursive(
@@ -59,6 +59,18 @@ def test_no_detail_loses_the_counts(cached: Any, details: Any, estimated: Any) -
     found = usage_of(json.dumps({"usage": usage}).encode())
     assert (found.prompt_tokens, found.completion_tokens) == (9, 5)
     assert type(found.cached_tokens) is type(found.reasoning_tokens) is int
+
+
+def test_what_is_nested_too_deep_to_be_read_counts_nothing() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    usage = b'{"prompt_tokens":9,"prompt_tokens_details":%b}' % deep
+    assert read_usage(usage) == TokenUsage()
+    assert usage_of(b'{"usage":%b}' % usage) == TokenUsage()
+    assert chunk_usage(b'{"usage":%b}' % usage) is None
+    events = UsageFilter(Show.NOTHING, choices=2)
+    for event in (b'{"usage":%b,"x":1}' % usage, b'{"error":%b}' % deep):
+        assert events.feed(b"data: %b\n\n" % event)
+    assert events.usage == TokenUsage()
 
 
 def test_details_of_several_answers_are_added_and_those_of_a_prompt_are_not() -> None:

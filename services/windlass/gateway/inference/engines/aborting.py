@@ -12,6 +12,8 @@ from windlass.inference_api.requests import MAX_CHOICES
 # In which an engine that was told to abort a request answers it. The work itself ends after the
 # step that the engine is in.
 ABORT_SECONDS = 2.0
+# Of that answer, which is not looked at.
+_ANSWER_BYTES = 64 * 1024
 
 
 async def abort(pool: EngineConnectionPool, path: str, request_id: str) -> None:
@@ -26,7 +28,7 @@ async def abort(pool: EngineConnectionPool, path: str, request_id: str) -> None:
         async with asyncio.timeout(ABORT_SECONDS):
             connection = await pool.send(routes.ABORT, body, request_id)
             try:
-                await connection.read()
+                await connection.read(_ANSWER_BYTES)
             finally:
                 pool.done(connection)
             if connection.status < 300:

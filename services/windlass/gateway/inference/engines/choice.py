@@ -32,6 +32,8 @@ BUSIER = 4
 _PRIME = 1_000_000_007
 # It has unloaded the model since the last news of it, or has too much to do.
 _TRY_ANOTHER = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
+# Errors of engines that work: of what they do not offer, too.
+_WORKS = _TRY_ANOTHER | {HTTPStatus.NOT_IMPLEMENTED}
 
 
 class Sent(NamedTuple):
@@ -44,6 +46,8 @@ class Sent(NamedTuple):
     trace: bytes = b""
     # Called when an engine gets it.
     asked: Callable[[], None] = lambda: None
+    # Called when one that got it leaves it to others.
+    refused: Callable[[], None] = lambda: None
 
 
 class Engines:
@@ -172,10 +176,10 @@ class Engines:
                 self._move(place, [*left.values()])
             address = place.pool.address
             try:
-                connection = await place.pool.send(*sent, fresh=broke_off)
+                connection = await place.pool.send(*sent[:5], fresh=broke_off)
             except EngineBroken as error:
                 log.warning("engine_broke_off", engine=address, error=repr(error))
-                self._ejections.erred(address)
+                self._ejections.erred(address, broke_off=True)
                 if broke_off or isinstance(error, EngineSilent):
                     raise failed(error) from error
                 # It may be about to end: it is tried again where there is no other, later.
@@ -197,6 +201,7 @@ class Engines:
             ):
                 return connection
             del left[address]
+            sent.refused()
             connection.close()
             place.pool.done(connection)
         raise NoAnswer(broke_off=broke_off)
@@ -215,7 +220,7 @@ class Engines:
         """Takes back a place, and the connection to the engine if one was opened."""
         if connection is not None:
             if _failed(connection):
-                self._ejections.erred(place.pool.address)
+                self._ejections.erred(place.pool.address, broke_off=connection.broke_off)
             elif connection.whole:
                 self._ejections.succeeded(place.pool.address)
             place.pool.done(connection)
@@ -289,4 +294,4 @@ class Engines:
 def _failed(connection: EngineConnection) -> bool:
     """Returns True if an engine has broken off, or says that it failed."""
     error = connection.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return connection.broke_off or (error and connection.status not in _TRY_ANOTHER)
+    return connection.broke_off or (error and connection.status not in _WORKS)

@@ -1,7 +1,8 @@
 """Ejection of engines that cannot be reached or fail: left out, probed, and let back slowly.
 
 Requests may be at fault too, so that an engine is left out for several failures in a row: one that
-answers nobody would otherwise be the least busy, and be sent the most.
+answers nobody would otherwise be the least busy, and be sent the most. An answer to anybody ends
+the row, also after the engine was let back, so that one tenant's requests keep it from nobody.
 """
 
 import asyncio
@@ -69,16 +70,18 @@ class Ejections:
             found.room = 0
             found.failed.set()
 
-    def erred(self, address: str) -> None:
-        """Notes an answer that failed; leaves the engine out after FAILURES without another."""
-        if address not in self._ejected:
-            count = self._failures.pop(address, 0) + 1
-            if count < FAILURES:
-                self._failures[address] = count
-                if len(self._failures) > _COUNTED:
-                    del self._failures[next(iter(self._failures))]
-                return
-        self.failed(address)
+    def erred(self, address: str, *, broke_off: bool = False) -> None:
+        """Notes an answer that failed; leaves the engine out after FAILURES without another.
+
+        One that has just been let back is left out at once where it `broke_off`.
+        """
+        count = self._failures.pop(address, 0) + 1
+        if count >= FAILURES or (broke_off and address in self._ejected):
+            self.failed(address)
+            return
+        self._failures[address] = count
+        if len(self._failures) > _COUNTED:
+            del self._failures[next(iter(self._failures))]
 
     def succeeded(self, address: str) -> None:
         """Notes a whole answer."""
@@ -128,6 +131,8 @@ class Ejections:
         """Returns once the engine has failed again, or is like the others."""
         log.info("engine_reached_again", engine=address)
         ejected.failed.clear()
+        # What was sent before says nothing of how it is now.
+        self._failures.pop(address, None)
         ejected.room = 1
         back()
         try:
