@@ -59,7 +59,8 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
     """An engine's container as that of the program that completes its server."""
     if not plan.image.completer:
         return engine
-    memory = {"memory": str(COMPLETED[plan.kind.name].memory_bytes)}
+    own = COMPLETED[plan.kind.name].memory_bytes(plan.weights_bytes)
+    memory = {"memory": str(own)}
     limits = {
         name: value
         for name, value in engine["resources"]["limits"].items()

@@ -31,7 +31,8 @@ def test_llama_cpp_s_image_runs_beside_the_program_that_completes_it() -> None:
     assert server["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "nvidia.com/gpu" not in engine["resources"]["limits"]
     assert int(server["resources"]["limits"]["memory"]) > 4 * GIB
-    assert engine["resources"]["limits"]["memory"] == str(2 * GIB)
+    # It writes the weights of 4 GiB, a tensor at a time.
+    assert engine["resources"]["limits"]["memory"] == str(2 * GIB + GIB // 2)
     for one in (server, engine):
         mounts = {mount["mountPath"]: mount for mount in one["volumeMounts"]}
         assert mounts["/weights"]["readOnly"]
@@ -57,6 +58,25 @@ def test_sglang_s_image_likewise_with_the_operator_s_flags() -> None:
     assert engine["resources"]["limits"]["memory"] == str(GIB // 2)
     # What SGLang compiles lies where it may write.
     assert {"name": "SGLANG_CACHE_DIR", "value": "/engine/sglang"} in server["env"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "vocabulary", "width"),
+    [
+        (988_097_824, 151_936, 896),  # Qwen2.5-0.5B
+        (2_471_645_608, 128_256, 2048),  # Llama-3.2-1B
+        (16_060_522_240, 128_256, 4096),  # Llama-3.1-8B
+        (141_107_412_992, 128_256, 8192),  # Llama-3.1-70B
+        (811_706_000_000, 128_256, 16384),  # Llama-3.1-405B
+    ],
+)
+def test_a_completer_has_memory_for_the_largest_tensor_beside_torch(
+    weights: int, vocabulary: int, width: int
+) -> None:
+    torch = GIB + GIB // 2
+    assert COMPLETED["llamacpp"].memory_bytes(weights) > torch + 2 * vocabulary * width
+    assert COMPLETED["llamacpp"].memory_bytes(weights) <= 10 * GIB
+    assert COMPLETED["sglang"].memory_bytes(weights) == GIB // 2
 
 
 @pytest.mark.parametrize(
