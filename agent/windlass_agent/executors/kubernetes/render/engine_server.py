@@ -61,11 +61,6 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
         return engine
     own = COMPLETED[plan.kind.name].memory_bytes(plan.weights_bytes)
     memory = {"memory": str(own)}
-    limits = {
-        name: value
-        for name, value in engine["resources"]["limits"].items()
-        if name == "ephemeral-storage"
-    }
     return engine | {
         "image": plan.image.completer,
         "env": [
@@ -73,7 +68,8 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
             for name, value in (parts.variables(None) | OFFLINE).items()
         ],
         "resources": {
-            "requests": {"cpu": _COMPLETER_CPU} | memory | limits,
-            "limits": memory | limits,
+            # The disk is the server's to ask for.
+            "requests": {"cpu": _COMPLETER_CPU} | memory,
+            "limits": memory,
         },
     }
