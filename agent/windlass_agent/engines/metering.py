@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -33,9 +34,13 @@ async def keep_measuring(
     *,
     every: float = MEASURE_SECONDS,
 ) -> None:
-    """Tells an engine's load every now and then, until cancelled; None once it is not known."""
+    """Tells an engine's load every now and then, until cancelled; None once it is not known.
+
+    However often that is, the wait is over MEASURE_SECONDS at least: in less hardly any request
+    may end.
+    """
     clock = asyncio.get_running_loop().time
-    silent, before, at = 0, None, clock()
+    silent, pages = 0, deque[tuple[float, EngineLoad]]()
     while True:
         try:
             load = await control.load()
@@ -46,8 +51,12 @@ async def keep_measuring(
                 told(None)
         else:
             silent, now = 0, clock()
-            told(load.since(before, now - at))
-            before, at = load, now
+            while len(pages) > 1 and now - pages[1][0] >= MEASURE_SECONDS:
+                pages.popleft()
+            # That is the newest one which is old enough, if any is.
+            at, before = pages[0] if pages else (now, None)
+            told(load.since(before, now - at) if now - at >= MEASURE_SECONDS else load)
+            pages.append((now, load))
         await asyncio.sleep(every)
 
 

@@ -17,12 +17,26 @@ class PodCompleter:
     """A program of ours that completes a kind: what it starts, and the memory that it needs."""
 
     program: str
-    memory_bytes: int
+    own_bytes: int
+    writes_weights: bool = False
+    """Whether it writes the weights in the server's own form."""
+
+    def memory_bytes(self, weights_bytes: int) -> int:
+        """Bytes of memory beside weights of so many bytes.
+
+        Whoever writes them has one tensor in memory at a time. The largest is the embedding: less
+        than an eighth of a large model, and of a small one no more than that and 1 GiB.
+        """
+        if not self.writes_weights:
+            return self.own_bytes
+        return self.own_bytes + min(weights_bytes // 8, _LARGEST_TENSOR_BYTES)
 
 
+# Of 256,000 tokens, 16,384 wide, with 16 bits.
+_LARGEST_TENSOR_BYTES = 8 * 2**30
 # llama.cpp's writes GGUF, for which it has torch for a while.
 COMPLETED = {
-    "llamacpp": PodCompleter("/app/llama-server", 2 * 2**30),
+    "llamacpp": PodCompleter("/app/llama-server", 2 * 2**30, writes_weights=True),
     "sglang": PodCompleter("python3", 2**29),
 }
 

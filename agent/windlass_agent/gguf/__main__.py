@@ -5,7 +5,6 @@ Exit code 2 stands for one that has no such form; the last line of the output sa
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 from windlass_agent.gguf import adapter_file, model_file
@@ -28,8 +27,6 @@ def main() -> int:
     )
     parser.add_argument("--name", default="model")
     options = parser.parse_args()
-    # Whole weights pass through a temporary file, for which memory is no place.
-    tempfile.tempdir = str(options.to[0].absolute().parent)
     what = "model" if options.adapter is None else "adapter"
     try:
         if options.adapter is None:

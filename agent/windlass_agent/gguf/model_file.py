@@ -5,7 +5,9 @@ anything else is refused, since a file that loads and answers wrongly is worse t
 """
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from windlass_agent.gguf.layout import Unsupported, architecture_of, heads_of, interleaved
 
+Array = np.ndarray[Any, Any]
 # Larger than that a file is written as several, which llama.cpp reads as one.
 SPLIT_BYTES = 4_000_000_000
 # How a tokenizer cuts text before BPE, by its pattern: llama.cpp has code for each.
@@ -48,17 +51,20 @@ def write(model: Path, target: Path, *, name: str) -> list[Path]:
     writer = gguf.GGUFWriter(
         target,
         gguf.MODEL_ARCH_NAMES[architecture],
-        use_temp_file=True,
         split_max_size=SPLIT_BYTES,
     )
     writer.add_name(name)
     _add_config(writer, config)
     _add_vocabulary(writer, model, config)
-    for tensor_name, tensor in _tensors(model, config, architecture):
-        writer.add_tensor(tensor_name, tensor)
+    # Twice, so that no more than one of them is in memory, and none in a file in between.
+    for tensor_name, shape, _ in _tensors(model, config, architecture):
+        kind = _kind(shape)
+        writer.add_tensor_info(tensor_name, shape, kind, math.prod(shape) * kind.itemsize)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
+    writer.write_ti_data_to_file()
+    for _, _, read in _tensors(model, config, architecture):
+        writer.write_tensor_data(read())
     writer.close()
     return sorted(target.parent.glob(f"{target.stem}*.gguf"))
 
@@ -108,7 +114,8 @@ def _add_vocabulary(writer: gguf.GGUFWriter, model: Path, config: Any) -> None:
 
 def _tensors(
     model: Path, config: Any, architecture: gguf.MODEL_ARCH
-) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+) -> Iterator[tuple[str, tuple[int, ...], Callable[[], Array]]]:
+    """Yields names, shapes, and what reads a tensor before the next one is asked for."""
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
@@ -116,22 +123,40 @@ def _tensors(
                 theirs = names.get_name(ours, try_suffixes=(".weight", ".bias"))
                 if theirs is None:
                     raise Unsupported(f"it has a tensor {ours!r} that GGUF has no name for")
-                tensor = weights.get_tensor(ours).float()
-                if count := heads_of(ours, config, architecture):
-                    tensor = interleaved(tensor, count)
-                whole = tensor.ndim == 1
-                yield theirs, tensor.numpy().astype(np.float32 if whole else np.float16)
+                shape = tuple(weights.get_slice(ours).get_shape())
+                yield (
+                    theirs,
+                    shape,
+                    partial(_read, weights, ours, heads_of(ours, config, architecture)),
+                )
     if _rope_type(config) == "llama3":
-        yield gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.ROPE_FREQS] + ".weight", _rope_factors(config)
+        factors = _rope_factors(config)
+        name = gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.ROPE_FREQS] + ".weight"
+        yield name, factors.shape, lambda: factors
 
 
-def _rope_factors(config: Any) -> np.ndarray[Any, Any]:
+def _kind(shape: tuple[int, ...]) -> np.dtype[Any]:
+    return np.dtype(np.float32 if len(shape) == 1 else np.float16)
+
+
+def _read(weights: Any, name: str, heads: int) -> Array:
+    read: Array = _in_kind(weights.get_tensor(name), heads).numpy()
+    return read
+
+
+def _in_kind(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """A tensor as the file has it; at once, since the largest takes most of the memory."""
+    tensor = tensor.float() if tensor.ndim == 1 else tensor.half()
+    return interleaved(tensor, heads) if heads else tensor
+
+
+def _rope_factors(config: Any) -> Array:
     """Scaling factor of each rotary frequency: [head size / 2]."""
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     head = _head_size(config)
     steps = torch.arange(0, head, 2, dtype=torch.float32) / head
     plain = 1.0 / (config.rope_parameters["rope_theta"] ** steps)
-    factors: np.ndarray[Any, Any] = (plain / scaled.float()).numpy().astype(np.float32)
+    factors: Array = (plain / scaled.float()).numpy().astype(np.float32)
     return factors
 
 

@@ -270,6 +270,17 @@ async def test_only_what_nobody_holds_gives_way_the_oldest_first(
         assert left(folder) == {"mv-b", "mv-c"}
 
 
+async def test_a_draft_takes_no_room_from_the_model_that_it_guesses_for(
+    origin: Store, folder: Path
+) -> None:
+    pod = SharedStore(folder, most=100 * KIB)
+    async with pod.open():
+        await pod.fetch("mv-a", files(origin, "mv-a"))
+        with pytest.raises(DownloadError, match=r"do not fit: .* models in use take 64"):
+            await pod.fetch("mv-b", files(origin, "mv-b"))
+        assert left(folder) == {"mv-a"}
+
+
 async def test_what_is_found_while_it_goes_stays(
     origin: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from peft import PeftModel
 from tests.support.factories.toy_model import make_adapter, make_model, make_scoring_adapter
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -123,6 +124,47 @@ def test_slowed_positions_are_written_with_it(tmp_path: Path) -> None:
     between = (waves > 128 / 4.0) & (waves < 128 / 1.0)
     assert between.any()
     assert ((factors[between] > 1) & (factors[between] < 32)).all()
+
+
+def test_a_large_file_comes_in_parts_that_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = make_model(tmp_path / "base")
+
+    def written(folder: Path) -> tuple[int, dict[str, bytes]]:
+        parts = model_file.write(base, folder / "model.gguf", name="toy")
+        tensors = [one for part in parts for one in read(part).tensors]
+        return len(parts), {one.name: one.data.tobytes() for one in tensors}
+
+    number, whole = written(tmp_path / "one")
+    assert number == 1
+    monkeypatch.setattr(model_file, "SPLIT_BYTES", 64 * 1024)
+    number, split = written(tmp_path / "several")
+    assert number > 1
+    assert split == whole
+
+
+class Made(TorchDispatchMode):
+    """Bytes of each tensor that an operation of torch returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.bytes.append(made.nbytes)
+        return made
+
+
+@pytest.mark.parametrize("heads", [0, 4])
+def test_no_large_tensor_is_made_with_32_bits(heads: int) -> None:
+    tensor = torch.ones(64, 16, dtype=torch.bfloat16)
+    with Made() as made:
+        written = model_file._in_kind(tensor, heads)
+    assert written.dtype == torch.float16
+    assert made.bytes
+    assert max(made.bytes) == written.nbytes
 
 
 def test_a_reward_model_is_merged_with_its_head(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -117,6 +117,33 @@ def test_waits_are_told_in_tenths_of_a_second_with_what_is_answered_at_once() ->
     said = load.message()
     assert said is not None
     assert is_possible(said)
+
+
+@pytest.mark.parametrize("every", [1.0, 10.0])
+async def test_a_wait_is_the_same_however_often_it_is_measured(
+    every: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request ends every five seconds, and two wait."""
+    loop, passed = asyncio.get_running_loop(), [0.0]
+    monkeypatch.setattr(loop, "time", lambda: passed[0])
+
+    async def sleep(seconds: float) -> None:
+        passed[0] += seconds
+        if passed[0] > 60:
+            raise asyncio.CancelledError
+
+    class Control:
+        async def load(self) -> EngineLoad:
+            return EngineLoad(running=1, waiting=2, finished_requests=int(passed[0] / 5))
+
+    told, control = list[float | None](), cast("Any", Control())
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await metering.keep_measuring(
+            "m", control, lambda load: told.append(load and load.wait_seconds), every=every
+        )
+    assert set(told) == {None, 10.0}
+    assert told.count(None) == 10 / every, "a shorter time says nothing"
 
 
 async def test_an_engine_that_says_nothing_any_more_is_not_known(

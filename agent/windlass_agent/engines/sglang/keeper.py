@@ -132,13 +132,15 @@ class SglangKeeper:
                 return
             self._loads += 1
             theirs = f"adapter-{self._loads}"
-            path = await asyncio.to_thread(_shown, folder, self._command.folder / theirs)
+            own = self._command.folder / theirs
+            path = await asyncio.to_thread(_shown, folder, own)
             body = {"lora_name": theirs, "lora_path": str(path)}
             try:
                 refused = await self._started().steer("/load_lora_adapter", body)
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise KeptFailure(f"SGLang does not answer: {error!r}") from error
             if refused:
+                await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
                 raise KeptFailure(refused)
             self._adapters[name] = theirs
 
@@ -191,6 +193,8 @@ def _shown(folder: Path, target: Path) -> Path:
         if not config.get("use_rslora"):
             return folder
         alpha = config["lora_alpha"] * math.sqrt(config["r"])
+        # In a pod the folder outlives us, and names begin at the first again.
+        shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         for file in folder.iterdir():
             if file.name != _CONFIG:

@@ -83,8 +83,9 @@ class SglangServer:
         # `/ready` costs nothing; that it generates is asked once, then.
         while not (await self._is("/ready") and await self.answers()):
             if (code := self._process.returncode) is not None:
-                # It has said why, unless somebody killed it.
-                raise KeptFailure(f"SGLang was ended by signal {-code}" if code < 0 else "")
+                # It has said why, unless somebody killed it. Shells tell signals from 128 on.
+                signal = code - 128 if code > 128 else -code
+                raise KeptFailure(f"SGLang was ended by signal {signal}" if signal > 0 else "")
             await asyncio.sleep(_POLL_SECONDS)
         async with self.session.get("/v1/models") as response:
             listed: dict[str, Any] = await response.json()

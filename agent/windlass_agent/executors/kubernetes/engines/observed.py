@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from windlass.kubernetes import labels
-from windlass_agent.executors.kubernetes.engine_settings import ENGINE
+from windlass_agent.executors.kubernetes.engine_settings import ENGINE, SERVER
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.observe.informers import AttemptInformers, Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import (
@@ -258,6 +258,14 @@ def trim_deployment(resource: Resource, item: Object) -> EngineRoot | None:
 
 
 def trim_pod(item: Object) -> PodSnapshot | None:
-    """Returns the snapshot of an engine's pod; None for another."""
-    workload = (item["metadata"].get("labels") or {}).get(labels.WORKLOAD, "")
-    return pod_snapshot(item, Key(workload, 0), ENGINE) if workload else None
+    """Returns the snapshot of an engine's pod; None for another.
+
+    Where a server beside the engine ran out of memory, its end is told: the engine's follows.
+    """
+    key = Key((item["metadata"].get("labels") or {}).get(labels.WORKLOAD, ""), 0)
+    if not key.workload:
+        return None
+    found, server = pod_snapshot(item, key, ENGINE), pod_snapshot(item, key, SERVER)
+    if server.last_end is None or server.last_end.reason != "OOMKilled":
+        return found
+    return replace(found, last_end=server.last_end, memory_limit=server.memory_limit)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from windlass.kubernetes import labels
@@ -278,7 +279,7 @@ def _seconds(timestamp: str | None) -> float:
 
 
 def _memory_limit(spec: Object, main: str) -> str:
-    for one in spec.get("containers") or ():
+    for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one["name"] == main:
             limits = (one.get("resources") or {}).get("limits") or {}
             return str(limits.get("memory", ""))
@@ -286,8 +287,8 @@ def _memory_limit(spec: Object, main: str) -> str:
 
 
 def _main(status: Object, main: str) -> Object | None:
-    found = (one for one in status.get("containerStatuses") or () if one["name"] == main)
-    return next(found, None)
+    every = (status.get("containerStatuses") or (), status.get("initContainerStatuses") or ())
+    return next((one for one in chain(*every) if one["name"] == main), None)
 
 
 def _blocked(status: Object, main: str) -> Container | None:

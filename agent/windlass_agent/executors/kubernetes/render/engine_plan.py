@@ -12,7 +12,7 @@ from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.download import bytes_of
-from windlass_agent.engines.pods import engine_in_pod
+from windlass_agent.engines.pods import COMPLETED, engine_in_pod
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
 from windlass_agent.executors.kubernetes.render import parts
@@ -114,9 +114,10 @@ class EnginePlan:
     def shared_bytes(self) -> int:
         """Size of the volume that an engine shares with the server that it completes.
 
-        Weights in the server's own form, twice while they are written, and its adapters.
+        Weights in the server's own form, where it has one, and its adapters.
         """
-        return 2 * self.weights_bytes + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
+        written = self.weights_bytes if COMPLETED[self.kind.name].writes_weights else 0
+        return written + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
 
     @property
     def memory_bytes(self) -> int:

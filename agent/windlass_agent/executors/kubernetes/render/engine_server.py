@@ -59,12 +59,8 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
     """An engine's container as that of the program that completes its server."""
     if not plan.image.completer:
         return engine
-    memory = {"memory": str(COMPLETED[plan.kind.name].memory_bytes)}
-    limits = {
-        name: value
-        for name, value in engine["resources"]["limits"].items()
-        if name == "ephemeral-storage"
-    }
+    own = COMPLETED[plan.kind.name].memory_bytes(plan.weights_bytes)
+    memory = {"memory": str(own)}
     return engine | {
         "image": plan.image.completer,
         "env": [
@@ -72,7 +68,8 @@ def completer(plan: EnginePlan, engine: Object) -> Object:
             for name, value in (parts.variables(None) | OFFLINE).items()
         ],
         "resources": {
-            "requests": {"cpu": _COMPLETER_CPU} | memory | limits,
-            "limits": memory | limits,
+            # The disk is the server's to ask for.
+            "requests": {"cpu": _COMPLETER_CPU} | memory,
+            "limits": memory,
         },
     }

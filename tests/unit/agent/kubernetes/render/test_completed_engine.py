@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.unit.agent.kubernetes.render.test_engine import GIB, pod, workload
+from tests.unit.agent.kubernetes.render.test_engine import GIB, pod, rendered, workload
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.engines.pods import COMPLETED
@@ -31,15 +31,16 @@ def test_llama_cpp_s_image_runs_beside_the_program_that_completes_it() -> None:
     assert server["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "nvidia.com/gpu" not in engine["resources"]["limits"]
     assert int(server["resources"]["limits"]["memory"]) > 4 * GIB
-    assert engine["resources"]["limits"]["memory"] == str(2 * GIB)
+    # It writes the weights of 4 GiB, a tensor at a time.
+    assert engine["resources"]["limits"]["memory"] == str(2 * GIB + GIB // 2)
     for one in (server, engine):
         mounts = {mount["mountPath"]: mount for mount in one["volumeMounts"]}
         assert mounts["/weights"]["readOnly"]
         assert "readOnly" not in mounts["/engine"]
         assert one["securityContext"]["readOnlyRootFilesystem"]
     (shared,) = (one for one in spec["volumes"] if one["name"] == "engine")
-    # Twice the weights while they are written, and adapters.
-    assert int(shared["emptyDir"]["sizeLimit"]) > 18 * GIB
+    # The weights in its own form, and adapters.
+    assert 14 * GIB < int(shared["emptyDir"]["sizeLimit"]) < 15 * GIB
     assert "server" not in {one["name"] for one in pod(workload())["initContainers"]}
 
 
@@ -57,6 +58,40 @@ def test_sglang_s_image_likewise_with_the_operator_s_flags() -> None:
     assert engine["resources"]["limits"]["memory"] == str(GIB // 2)
     # What SGLang compiles lies where it may write.
     assert {"name": "SGLANG_CACHE_DIR", "value": "/engine/sglang"} in server["env"]
+
+
+@pytest.mark.parametrize(("kind", "written"), [("llamacpp", 4 * GIB), ("sglang", 0)])
+def test_disk_is_asked_for_once_and_for_weights_that_are_written(kind: str, written: int) -> None:
+    body = rendered(workload(kind), covered={"nvidia.com/gpu", "ephemeral-storage"})
+    spec = body["spec"]["template"]["spec"]
+    (_, server), (engine,) = spec["initContainers"], spec["containers"]
+    sizes = {one["name"]: one["emptyDir"]["sizeLimit"] for one in spec["volumes"]
+             if one["name"] in ("weights", "tmp", "engine")}  # fmt: skip
+    adapters = int(sizes["weights"]) - 4 * GIB
+    assert int(sizes["engine"]) == written + adapters
+    asked = server["resources"]["requests"]["ephemeral-storage"]
+    assert int(asked) == sum(map(int, sizes.values()))
+    for one in engine["resources"].values():
+        assert "ephemeral-storage" not in one
+
+
+@pytest.mark.parametrize(
+    ("weights", "vocabulary", "width"),
+    [
+        (988_097_824, 151_936, 896),  # Qwen2.5-0.5B
+        (2_471_645_608, 128_256, 2048),  # Llama-3.2-1B
+        (16_060_522_240, 128_256, 4096),  # Llama-3.1-8B
+        (141_107_412_992, 128_256, 8192),  # Llama-3.1-70B
+        (811_706_000_000, 128_256, 16384),  # Llama-3.1-405B
+    ],
+)
+def test_a_completer_has_memory_for_the_largest_tensor_beside_torch(
+    weights: int, vocabulary: int, width: int
+) -> None:
+    torch = GIB + GIB // 2
+    assert COMPLETED["llamacpp"].memory_bytes(weights) > torch + 2 * vocabulary * width
+    assert COMPLETED["llamacpp"].memory_bytes(weights) <= 10 * GIB
+    assert COMPLETED["sglang"].memory_bytes(weights) == GIB // 2
 
 
 @pytest.mark.parametrize(
