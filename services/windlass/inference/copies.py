@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments
+from windlass.engine_arguments import ADAPTER_RANK, UNCHOSEN, EngineArguments, completed
 from windlass.inference.domain import Engine, Name, Serving
 from windlass.modelfiles.adapter_traits import refusal
 
@@ -26,6 +26,9 @@ def with_copies(
         serving = settings.get(name.engine_version_id)
         kind = (serving and serving.engine) or engine
         arguments, nodes = (serving.arguments, serving.nodes) if serving else (UNCHOSEN, 0)
+        if base_name := names.get(name.engine_version_id):
+            # What engines of the base will have: a preset may say the highest rank.
+            arguments = completed(arguments, base_name.derived(kind))
         why = _refusal(kind, arguments, nodes, name)
         if why and name.is_merged:
             base = name.engine_version_id

@@ -33,7 +33,10 @@ class Names:
         self.follower = Follower("models", self._open, self._hear)
 
     async def of(self, version_ids: Collection[str]) -> Mapping[str, Name]:
-        """The names of those that have one; forgets every other version."""
+        """The names of those that have one; forgets every other version, unless asked for none."""
+        if not version_ids:
+            # Who needs no name, as prefetches do, says nothing about what others need.
+            return {}
         missing = sorted(one for one in version_ids if one not in self._known)
         found = {one: self._known[one] for one in version_ids if one in self._known}
         if len(found) < len(self._known):

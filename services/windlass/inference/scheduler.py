@@ -1,6 +1,7 @@
 """The loop that brings engines in line with what is wanted."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import grpc
@@ -10,7 +11,7 @@ from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceAs
 from windlass.core import telemetry
 from windlass.core.errors import NotFound, from_rpc
 from windlass.core.ids import new_name
-from windlass.inference.domain import DELETED, Engine, InferencePolicy, View
+from windlass.inference.domain import DELETED, RUNNING, Engine, InferencePolicy, View
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
 from windlass.inference.planning.adapters import AdapterStays
@@ -21,6 +22,8 @@ from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
 
 log = telemetry.logger("inference")
+# Engines whose clusters are told of them at once; each asks where its files lie.
+TOLD_AT_ONCE = 8
 
 
 class InferenceScheduler:
@@ -66,13 +69,33 @@ class InferenceScheduler:
         remembered = self._scalers, self._waits, self._stays
         plan = Planner(rows, view, self._policy, new_id, *remembered).plan()
         await self._store.apply(plan)
-        told = 0
         rows = await self._store.rows()
         view = await self._observed.view(rows) or view
-        for engine in rows.engines:
-            if engine.put_generation < engine.generation:
-                told += await self._tell(engine, view, rows.stacks)
+        told = await self._tell_all(rows.engines, view, rows.stacks)
         return bool(told or plan.errors or plan.updates)
+
+    async def _tell_all(
+        self, engines: Iterable[Engine], view: View, stacks: Mapping[str, Stack]
+    ) -> bool:
+        """Tells clusters of what changed; returns True if a row changed by that.
+
+        Engines do not wait for each other's files: each is a row and a workload of its own. One
+        that fails unexpectedly fails the round once all others were told.
+        """
+        changed = [one for one in engines if one.put_generation < one.generation]
+        # Requests wait for those that should wake.
+        changed.sort(key=lambda one: not (one.sleeps and not one.asleep and one.desired == RUNNING))
+        turns = asyncio.Semaphore(TOLD_AT_ONCE)
+
+        async def tell(engine: Engine) -> bool:
+            async with turns:
+                return await self._tell(engine, view, stacks)
+
+        told = await asyncio.gather(*map(tell, changed), return_exceptions=True)
+        for one in told:
+            if isinstance(one, BaseException):
+                raise one
+        return any(told)
 
     async def _tell(self, engine: Engine, view: View, stacks: Mapping[str, Stack]) -> bool:
         """Says it to the cluster; what fails is tried again in the next round."""

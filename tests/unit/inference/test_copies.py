@@ -96,6 +96,25 @@ def test_a_rank_beyond_the_engines_is_not_loaded() -> None:
     assert not with_copies(high, [roomy], "builtin")["ft:high"].copied_from
 
 
+def test_a_preset_says_the_rank_where_the_serving_does_not() -> None:
+    def names(preset: int, rank: int, *servings: Serving) -> dict[str, Name]:
+        said = (("vllm", EngineArguments(max_adapter_rank=preset)),)
+        base = replace(BASE, preset_arguments=said)
+        plain = replace(PLAIN, adapter=AdapterTraits(rank))
+        lone = replace(plain, version_id="ft:lone", is_merged=False)
+        return with_copies({"tiny": base, "ft:plain": plain, "ft:lone": lone}, servings, "vllm")
+
+    roomy = names(128, 128)
+    assert not roomy["ft:plain"].copied_from
+    assert not roomy["ft:lone"].refused
+    for servings in ((), (VLLM,)):
+        narrow = names(16, 32, *servings)
+        assert narrow["ft:plain"].copied_from == "tiny"
+        assert narrow["ft:lone"].refused
+    own = replace(VLLM, arguments=EngineArguments(max_adapter_rank=32))
+    assert not names(16, 32, own)["ft:lone"].refused
+
+
 def test_engines_on_several_nodes_load_none() -> None:
     names = with_copies(ALL, [replace(VLLM, nodes=2)], "builtin")
     copied = {version for version, name in names.items() if name.copied_from}

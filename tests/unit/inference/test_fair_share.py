@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+import pytest
+
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.inference.domain import (
     DELETED,
@@ -15,6 +17,7 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning import EngineChanges, Planner
+from windlass.inference.planning.round import Round
 
 NOW = 1_000_000.0
 POLICY = InferencePolicy(
@@ -113,3 +116,29 @@ def test_a_quota_of_engines_is_kept_while_others_are_free() -> None:
     assert (made(plan), ended(plan)) == (["a/3"], ["a/1"])
     plan = planned({"a/1": 1.0, "a/2": 1.0}, [("a/3", 30, 0)], {"org-a": 2})
     assert not made(plan)
+
+
+def test_engines_within_their_bounds_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, counted = [0], Round.counted
+
+    def seen(state: Round) -> list[Engine]:
+        calls[0] += 1
+        return counted(state)
+
+    monkeypatch.setattr(Round, "counted", seen)
+    rounds = []
+    for number in (2, 4):
+        calls[0] = 0
+        # Nobody has asked for long, and each could be ended.
+        plan = planned({f"a/{one}": 550.0 for one in range(number)}, [], quotas={"project": 4})
+        assert not plan.updates
+        rounds.append(calls[0])
+    assert rounds[0] == rounds[1]
+
+
+def test_bounds_that_are_lower_now_end_what_is_beyond_each() -> None:
+    running = {f"{project}/{one}": 550.0 for project in "ab" for one in range(2)}
+    plan = planned(running, [], quotas={"project": 2, "a": 1})
+    assert [old.project_id for old, new in plan.updates if new.desired == DELETED] == ["a"]
+    plan = planned(running | {"c/0": 550.0}, [])
+    assert len([new for _, new in plan.updates if new.desired == DELETED]) == 1, "of five, four may"

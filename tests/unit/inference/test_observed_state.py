@@ -7,6 +7,7 @@ from typing import Any
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.inference.names import Names
 from windlass.inference.observed_state import ObservedState
 
@@ -52,5 +53,47 @@ async def test_a_load_alone_wakes_nobody() -> None:
     assert await hear(status(100, endpoint="unix:///y")) == 1
     assert await hear(status(0, endpoint="unix:///y"), status(0, workload_id="eng-2")) == 1
     assert await hear() == 0
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+class Models:
+    """The models service: it knows every version, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.asked = list[list[str]]()
+
+    async def WatchModels(self, request: Any, **_: Any) -> AsyncIterator[models_pb2.ModelsDelta]:
+        yield models_pb2.ModelsDelta(revision=1)
+        await asyncio.Event().wait()
+
+    async def LookupVersions(self, request: Any) -> models_pb2.LookupVersionsResponse:
+        self.asked.append(list(request.version_ids))
+        known = [
+            models_pb2.ServableModel(model=models_pb2.Model(id=one, version_id=one))
+            for one in request.version_ids
+        ]
+        return models_pb2.LookupVersionsResponse(models=known, revision=1)
+
+
+async def test_who_needs_no_name_has_none_forgotten() -> None:
+    models: Any = Models()
+    names = Names(models, lambda: None)
+    following = asyncio.create_task(names.follower.run())
+
+    async def known() -> bool:
+        await names.of({"mv-1", "mv-2"})
+        count = len(models.asked)
+        await names.of({"mv-1", "mv-2"})
+        return len(models.asked) == count
+
+    await until(known)
+    models.asked.clear()
+    assert await names.of(()) == {}
+    assert set(await names.of({"mv-1", "mv-2"})) == {"mv-1", "mv-2"}
+    assert models.asked == []
+    await names.of({"mv-1"})
+    await names.of({"mv-2"})
+    assert models.asked == [["mv-2"]], "others are forgotten"
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -38,6 +38,8 @@ class AdapterHost:
     places: int
     copies: Mapping[str, AdapterCopy]
     is_ready: bool = True
+    # What it could not load, and does not try again yet.
+    paused: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,10 @@ class AdapterPlaces:
         return demand.requests > 0 or self.now - demand.used_at < ASKED_SECONDS
 
     def may_hold(self, host_id: str, version: str) -> bool:
-        """Returns True if an engine can load an adapter, and was not told to."""
-        return version not in self._held[host_id] and self._fits(host_id, version)
+        """Returns True if an engine can load an adapter, was not told to, and may try it now."""
+        if version in self._held[host_id] or version in self.hosts[host_id].paused:
+            return False
+        return self._fits(host_id, version)
 
     def has_room(self, host_id: str) -> bool:
         """Returns True if an engine has a free place."""

@@ -1,11 +1,12 @@
 """Adapters of the engines in a round: what is asked of their places, and what they have loaded."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import Engine, View
 from windlass.inference.planning.adapter_places import AdapterCopy, AdapterDemand, AdapterHost
+from windlass.inference.planning.failed_loads import FailedLoads
 from windlass.inference.planning.placing import placed
 from windlass.inference.planning.round import Round
 
@@ -20,11 +21,14 @@ class AdapterStays:
         self._copies: dict[tuple[str, str], AdapterCopy] = {}
         self._waits: dict[str, float] = {}
         self._before: dict[str, float] = {}
+        self._failed = FailedLoads()
 
     def observe(self, now: float, engines: Iterable[Engine], view: View) -> None:
         """Begins a round: notes what engines have loaded, and forgets what they should not."""
         self._before, self._waits = self._waits, {}
         found = {}
+        engines = list(engines)
+        self._failed.forget(now, {one.id for one in engines})
         for engine in engines:
             errors = {one.version_id: bool(one.error) for one in view.status(engine).adapters}
             for version in engine.adapters:
@@ -33,6 +37,10 @@ class AdapterStays:
                 copy = self._copies.get(key)
                 if copy is None or (copy.is_loaded, copy.has_failed) != (is_loaded, has_failed):
                     copy = AdapterCopy(now, is_loaded, has_failed)
+                    if has_failed:
+                        self._failed.add(now, *key)
+                if is_loaded:
+                    self._failed.remove(*key)
                 found[key] = copy
         self._copies = found
 
@@ -40,6 +48,10 @@ class AdapterStays:
         """The adapters that an engine was told to load."""
         unseen = AdapterCopy(now)
         return {one: self._copies.get((engine.id, one), unseen) for one in engine.adapters}
+
+    def paused(self, engine: Engine, now: float) -> Collection[str]:
+        """The adapters that an engine could not load, and does not try again yet."""
+        return self._failed.paused(engine.id, now)
 
     def waits_since(self, version: str, now: float) -> float:
         """Returns when requests began to wait for an adapter without a place; ask in each round."""
@@ -92,6 +104,7 @@ class AdapterPlacement:
                 state.policy.max_adapters,
                 self._stays.copies(one, state.now),
                 is_ready=state.answers(one),
+                paused=self._stays.paused(one, state.now),
             )
             for one in engines
         ]

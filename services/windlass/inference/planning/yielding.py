@@ -1,6 +1,8 @@
 """Bounds of how many engines run, and which of them make room for others."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from windlass.inference.domain import (
     EVICTABLE_SECONDS,
@@ -13,8 +15,20 @@ from windlass.inference.domain import (
 from windlass.inference.planning.round import SUBSTITUTE, Round
 
 
+class _Bound(NamedTuple):
+    """The most engines of a project, an organization or the installation at once."""
+
+    scope: str
+    identifier: str
+    most: int
+
+
 def trim(state: Round) -> None:
     """Ends kept engines beyond the bounds, which may be lower than when they were set."""
+    # Counted once: there may be a thousand engines, and a quota for each project.
+    numbers = Counter(one for engine in state.counted() for one in _bounds_of(state, engine))
+    if all(number <= one.most for one, number in numbers.items()):
+        return
     spare = [
         engine
         for engine in state.counted()
@@ -22,9 +36,10 @@ def trim(state: Round) -> None:
     ]
     spare.sort(key=lambda one: (not one.asleep, -one.replica, -one.created_at, one.id))
     for engine in spare:
-        beyond = [scope for scope, own, bound in _scopes(state, engine) if len(own) > bound]
-        if beyond or len(state.counted()) > state.policy.max_engines:
+        bounds = _bounds_of(state, engine)
+        if any(numbers[one] > one.most for one in bounds):
             state.end(engine)
+            numbers.subtract(bounds)
 
 
 def lack(state: Round, version: str, *, yields: bool) -> str:
@@ -67,18 +82,28 @@ def _make_room(state: Round, version: str, among: Sequence[Engine], *, yields: b
 
 def _scopes(state: Round, one: Name | Engine) -> Iterator[tuple[str, list[Engine], int]]:
     """Yields whose quotas bound the engines of a model: the word, their engines, the bound."""
-    if not one.project_id:
-        return
-    for scope in ("project", "organization"):
-        identifier: str = getattr(one, f"{scope}_id")
-        bound = engine_bound(state.quotas, scope, identifier)
+    for scope, identifier, most in _quotas_of(state, one):
         own = [
             engine
             for engine in state.counted()
             if engine.project_id and getattr(engine, f"{scope}_id") == identifier
         ]
-        if bound:
-            yield scope, own, bound
+        yield scope, own, most
+
+
+def _bounds_of(state: Round, engine: Engine) -> list[_Bound]:
+    """The bounds that an engine counts for: its quotas, and that of the installation."""
+    return [*_quotas_of(state, engine), _Bound("installation", "", state.policy.max_engines)]
+
+
+def _quotas_of(state: Round, one: Name | Engine) -> Iterator[_Bound]:
+    """Yields the quotas that bound the engines of a model; none bounds those for everyone."""
+    if not one.project_id:
+        return
+    for scope in ("project", "organization"):
+        identifier: str = getattr(one, f"{scope}_id")
+        if most := engine_bound(state.quotas, scope, identifier):
+            yield _Bound(scope, identifier, most)
 
 
 def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:

@@ -39,6 +39,10 @@ class Drafts:
         """Returns the version of the draft that suits a model and its engine; empty for none."""
         if (name := arguments.draft_model) is None:
             return ""
+        if arguments.task is None and model.model.task in _OTHER_TASKS:
+            raise InvalidArgument(
+                f"{model.model.id} generates no text, so no draft can guess for it.", param=PARAM
+            )
         draft = await self._visible(model.model, name)
         _require_weights(model.model, draft.model)
         async with self._reading:

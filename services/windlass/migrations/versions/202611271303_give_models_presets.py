@@ -1,7 +1,7 @@
 """Give models the presets of their families.
 
 Revision ID: 202611271303
-Revises: 202611270904
+Revises: 202611271302
 Create Date: 2026-11-27 13:03:00.000000
 """
 

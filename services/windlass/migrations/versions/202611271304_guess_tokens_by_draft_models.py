@@ -1,7 +1,7 @@
 """Guess tokens of a model by a smaller one.
 
 Revision ID: 202611271304
-Revises: 202611270904
+Revises: 202611271303
 Create Date: 2026-11-27 13:04:00.000000
 """
 

@@ -1,7 +1,7 @@
 """Tell cached, reasoning and estimated tokens.
 
 Revision ID: 202611271306
-Revises: 202611270904
+Revises: 202611271304
 Create Date: 2026-11-27 13:06:00.204417
 """
 

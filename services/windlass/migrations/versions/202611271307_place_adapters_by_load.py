@@ -1,7 +1,7 @@
 """Place adapters by the requests that gateways have open or hold for them.
 
 Revision ID: 202611271307
-Revises: 202611270904
+Revises: 202611271306
 Create Date: 2026-11-27 13:07:00.000000
 """
 

@@ -9,6 +9,12 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.inference.domain import Engine, InferencePolicy, Name, Rows, View, WantedVersion
 from windlass.inference.planning import Planner
 from windlass.inference.planning.adapters import AdapterStays
+from windlass.inference.planning.failed_loads import (
+    MAX_PAUSE_SECONDS,
+    MAX_REMEMBERED,
+    PAUSE_SECONDS,
+    FailedLoads,
+)
 from windlass.modelfiles.adapter_traits import AdapterTraits
 
 NOW = 1_000_000.0
@@ -163,3 +169,56 @@ def test_what_only_an_engine_that_starts_has_gets_its_turn_on_another() -> None:
         if "ft:08" in {v for one in two.engines if one.id == left.id for v in one.adapters}:
             return
     raise AssertionError("it starves")
+
+
+def tenants(number: int) -> World:
+    """One engine, and an adapter of each of so many tenants."""
+    made = world(1)
+    for version in VERSIONS[:number]:
+        made.names[version] = replace(NAMES[version], project_id=f"of-{version}")
+    return made
+
+
+def test_what_cannot_be_loaded_is_tried_again_ever_later() -> None:
+    one, busy, broken = tenants(9), dict.fromkeys(VERSIONS[:8], 1), "ft:08"
+    one.refuses = frozenset({broken})
+    for _ in range(20):
+        one.round(dict.fromkeys(busy, 2.0), busy)
+    before, tries = one.loads, 0
+    for _ in range(300):
+        there = broken in one.held[0]
+        one.round(dict.fromkeys([*busy, broken], 2.0), {**busy, broken: 1})
+        tries += broken in one.held[0] and not there
+    assert 2 <= tries <= 5, "after 30, 60, 120 and 240 seconds"
+    assert one.loads - before <= 2 * tries, "each takes one place, and gives it back"
+
+
+def test_what_can_be_loaded_again_is_paused_no_more() -> None:
+    one, busy, broken = tenants(9), dict.fromkeys(VERSIONS[:8], 1), "ft:08"
+    one.refuses = frozenset({broken})
+    for _ in range(60):
+        one.round(dict.fromkeys([*busy, broken], 2.0), {**busy, broken: 1})
+    one.refuses = frozenset()
+    for _ in range(150):
+        one.round(dict.fromkeys([*busy, broken], 2.0), {**busy, broken: 1})
+        if broken in one.held[0] and not one.stays.paused(one.engines[0], one.now):
+            return
+    raise AssertionError("it stays paused")
+
+
+def test_failures_are_forgotten_with_their_engine_and_in_time() -> None:
+    failed = FailedLoads()
+    for number in range(MAX_REMEMBERED + 5):
+        failed.add(NOW, "eng-1", f"mv-{number}")
+    assert len(failed.paused("eng-1", NOW)) == MAX_REMEMBERED
+    assert "mv-0" not in failed.paused("eng-1", NOW)
+    failed.add(NOW, "eng-2", "mv-0")
+    failed.forget(NOW, {"eng-2"})
+    assert not failed.paused("eng-1", NOW)
+    for _ in range(2000):
+        failed.add(NOW, "eng-2", "mv-0")
+    assert failed.paused("eng-2", NOW + MAX_PAUSE_SECONDS - 1) == {"mv-0"}
+    assert not failed.paused("eng-2", NOW + MAX_PAUSE_SECONDS)
+    failed.forget(NOW + 2 * MAX_PAUSE_SECONDS, {"eng-2"})
+    failed.add(NOW, "eng-2", "mv-0")
+    assert not failed.paused("eng-2", NOW + PAUSE_SECONDS), "it begins anew"

@@ -1,9 +1,13 @@
 """Engines whose tokens another model guesses: what a change of it does, and its end."""
 
 from dataclasses import replace
+from typing import Any, cast
 
+import pytest
 from tests.unit.inference.test_engine_settings import NAMES, NOW, RUNS, view
 
+from windlass.api.models.v1 import models_pb2
+from windlass.core.errors import InvalidArgument
 from windlass.engine_arguments import EngineArguments
 from windlass.inference.domain import (
     DELETED,
@@ -15,6 +19,7 @@ from windlass.inference.domain import (
     View,
 )
 from windlass.inference.planning import EngineChanges, Planner
+from windlass.inference.servings.drafts import Drafts
 
 SMALL = Name("small", "", "", "mv-small", "mv-small")
 GUESSED = EngineArguments(draft_model="small")
@@ -62,3 +67,13 @@ def test_without_its_draft_no_engine_starts_and_the_serving_says_why() -> None:
     # Set to none, it is served as before.
     (made,) = planned(replace(SERVING, draft_version_id=""), has_draft=False).creates
     assert not made.draft_version_id
+
+
+@pytest.mark.parametrize("task", ["MODEL_TASK_EMBEDDING", "MODEL_TASK_SCORING"])
+async def test_a_model_that_generates_nothing_has_no_draft(task: str) -> None:
+    """An embedder's or reranker's vocabulary may be that of the draft."""
+    known = models_pb2.Model(id="ranker", version_id="mv-ranker", task=cast(Any, task))
+    model, nobody = models_pb2.ResolvedModel(model=known), cast(Any, None)
+    with pytest.raises(InvalidArgument, match="ranker generates no text") as caught:
+        await Drafts(nobody, nobody).version_of(model, GUESSED, "vllm")
+    assert caught.value.param == "arguments.draft_model"
