@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.engines.port import EngineControl, EngineError
-from windlass_agent.executors.process.allocator import ENGINE, Allocator
-from windlass_agent.executors.process.allotment import ResourceRequest
+from windlass_agent.engines.load import EngineLoad
+from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineError
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
+from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines import draining, sleeping
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
+from windlass_agent.executors.process.engines.engine_run import EngineRun
 from windlass_agent.executors.process.engines.sleeping import EngineSleep
 from windlass_agent.machine import Device, Machine
 
@@ -35,6 +39,7 @@ class Sleeper:
 
     def __init__(self, *, asleep: bool = False):
         self.is_asleep, self.is_wanted, self.has_ended = asleep, True, False
+        self.falls_late = False
         self.open = self.looks = 0
         self.refuses = ""
         self.calls: list[str] = []
@@ -58,8 +63,25 @@ class Sleeper:
     async def _do(self, call: str, *, asleep: bool) -> None:
         self.calls.append(call)
         if self.refuses == call:
+            self.is_asleep = self.falls_late
+            self.is_wanted = not self.falls_late
             raise EngineError("it will not")
         self.is_asleep = asleep
+
+    async def ready(self) -> bool:
+        return True
+
+    async def served(self) -> EngineCapabilities:
+        return EngineCapabilities(sleep=True)
+
+    async def warm(self, *_: str) -> None:
+        self.calls.append("warm")
+
+    async def load(self) -> EngineLoad:
+        raise EngineError("not known")
+
+    async def close(self) -> None:
+        pass
 
     async def recheck(self) -> None:
         self.calls.append("recheck")
@@ -130,6 +152,56 @@ async def test_one_that_is_found_asleep_is_asked_nothing() -> None:
         engine.is_wanted = False
         assert await run
         assert engine.calls == ["wake", "recheck"]
+
+
+async def test_one_that_sleeps_unwanted_wakes_once_nobody_else_has_its_gpu() -> None:
+    async with sleeper(asleep=True) as (engine, run):
+        engine.is_wanted = False
+        # An adopted one; a job got its GPU from the agent before this one.
+        engine.allocator.take((JOB, "job"), Allotment(devices=engine.allocator.machine.devices))
+        await engine.reaches(WAITS)
+        assert "wake" not in engine.calls
+        engine.allocator.release((JOB, "job"))
+        assert await run
+        assert engine.calls[-2:] == ["wake", "recheck"]
+
+
+async def test_one_that_falls_asleep_after_a_call_that_was_given_up_wakes() -> None:
+    async with sleeper() as (engine, run):
+        engine.refuses, engine.falls_late = "sleep", True
+        assert await run
+        assert engine.calls[-2:] == ["wake", "recheck"]
+
+
+async def test_one_that_neither_sleeps_nor_should_is_left_alone() -> None:
+    async with sleeper() as (engine, run):
+        engine.is_wanted = False
+        assert await run
+        assert not engine.calls
+        assert not engine.phases
+
+
+async def test_an_adopted_engine_that_sleeps_does_not_answer_while_a_job_has_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Sleeper(asleep=True)
+    allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
+    engine.allocator.take((JOB, "job"), allotment)
+    house = MagicMock(places=engine.places, engines={"builtin": MagicMock()})
+    house.engines["builtin"].control.return_value = engine
+    house.files.return_value.socket = tmp_path
+    spec = pb.EngineWorkload(engine="builtin", sleeps=True)
+    workload = pb.Workload(id="eng", desired=pb.DESIRED_STATE_RUNNING, engine=spec)
+    process = cast("EngineProcess", engine)
+    run = EngineRun(workload, house, process=process, allotment=allotment)
+    # The snapshot comes before the engine's first answer: somebody asks for it.
+    run.apply(workload)
+    await until(lambda: run.status().reason == WAITS[1], 10)
+    assert "wake" not in engine.calls
+    engine.allocator.release((JOB, "job"))
+    await until(lambda: run.status().phase == pb.PHASE_RUNNING, 10)
+    assert engine.calls[-2:] == ["wake", "warm"]
+    await run.end(drain=False, leave=True)
 
 
 async def test_it_wakes_once_nobody_else_has_its_gpu_and_sleeps_on_if_nobody_needs_it() -> None:

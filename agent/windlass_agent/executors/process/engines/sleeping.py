@@ -40,10 +40,10 @@ class EngineSleep:
     async def through(self) -> bool:
         """Sleeps for as long as that is wanted; returns False if the engine ends or does not wake.
 
-        Its requests end first. One that comes nevertheless wakes it, since vLLM would hold it for
-        ever. Raises EngineFailure if it does not fall asleep.
+        One that sleeps although it is not wanted wakes once it has its GPUs. Its requests end
+        first. One that comes nevertheless wakes it, since vLLM would hold it for ever. Raises
+        EngineFailure if it does not fall asleep, or does not say whether it sleeps.
         """
-        self.become(pb.PHASE_SLEEPING, "FallingAsleep")
         if not await self._falls_asleep():
             return not self.process.ended()
         while True:
@@ -56,14 +56,20 @@ class EngineSleep:
                 return await self._wakes()
 
     async def _falls_asleep(self) -> bool:
-        """Returns False if it should not sleep any more, or has ended."""
+        """Returns False if it neither sleeps nor should, or has ended."""
         failures = 0
-        while self.wanted() and not self.process.ended():
+        while not self.process.ended():
             try:
-                if not await self.control.asleep():
+                sleeps = await self.control.asleep()
+                if not (sleeps or self.wanted()):
+                    return False
+                if not failures:
+                    self.become(pb.PHASE_SLEEPING, "FallingAsleep")
+                if not sleeps:
                     await quiet(self.control, self.process, self.wanted)
                     if not self.wanted():
-                        return False
+                        # A call that was given up may have it sleep yet.
+                        continue
                     await self.control.sleep()
                 return True
             except EngineError as error:
