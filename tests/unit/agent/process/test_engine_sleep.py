@@ -40,6 +40,8 @@ class Sleeper:
     def __init__(self, *, asleep: bool = False):
         self.is_asleep, self.is_wanted, self.has_ended = asleep, True, False
         self.falls_late = False
+        self.has_slept = asyncio.Event()
+        self.has_slept.set()
         self.open = self.looks = 0
         self.refuses = ""
         self.calls: list[str] = []
@@ -56,6 +58,7 @@ class Sleeper:
 
     async def sleep(self) -> None:
         await self._do("sleep", asleep=True)
+        await self.has_slept.wait()
 
     async def wake(self) -> None:
         await self._do("wake", asleep=False)
@@ -63,8 +66,8 @@ class Sleeper:
     async def _do(self, call: str, *, asleep: bool) -> None:
         self.calls.append(call)
         if self.refuses == call:
-            self.is_asleep = self.falls_late
-            self.is_wanted = not self.falls_late
+            if self.falls_late:
+                self.refuses, self.is_asleep, self.is_wanted = "", True, False
             raise EngineError("it will not")
         self.is_asleep = asleep
 
@@ -146,12 +149,17 @@ async def test_a_request_that_comes_nevertheless_wakes_it() -> None:
         assert engine.calls == ["sleep", "wake", "recheck"]
 
 
-async def test_one_that_is_found_asleep_is_asked_nothing() -> None:
+async def test_one_that_is_found_falling_asleep_lends_its_gpu_once_it_has() -> None:
     async with sleeper(asleep=True) as (engine, run):
+        engine.has_slept.clear()
+        await until(lambda: engine.calls == ["sleep"], 10)
+        assert engine.phases == [FALLING]
+        assert engine.allocator.held(ENGINE).gpus == 1
+        engine.has_slept.set()
         await engine.reaches(SLEEPS)
         engine.is_wanted = False
         assert await run
-        assert engine.calls == ["wake", "recheck"]
+        assert engine.calls == ["sleep", "wake", "recheck"]
 
 
 async def test_one_that_sleeps_unwanted_wakes_once_nobody_else_has_its_gpu() -> None:

@@ -70,7 +70,8 @@ class EngineSleep:
                     if not self.wanted():
                         # A call that was given up may have it sleep yet.
                         continue
-                    await self.control.sleep()
+                # One that says that it sleeps may have only begun to, and use its GPUs yet.
+                await self.control.sleep()
                 return True
             except EngineError as error:
                 # It may be slow, or have ended.
