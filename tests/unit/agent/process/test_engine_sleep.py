@@ -228,6 +228,18 @@ async def test_it_wakes_once_nobody_else_has_its_gpu_and_sleeps_on_if_nobody_nee
         assert engine.calls == ["sleep", "wake", "recheck"]
 
 
+async def test_it_sleeps_on_once_the_client_that_woke_it_has_left() -> None:
+    async with sleeper() as (engine, run):
+        await engine.reaches(SLEEPS)
+        await engine.places.acquire("other", ALONE)
+        engine.open = 1
+        await engine.reaches(WAITS)
+        engine.open = 0
+        await engine.reaches(SLEEPS)
+        assert not engine.places.waits_for_gpus("eng")
+        assert not run.done()
+
+
 async def test_one_that_does_not_wake_is_to_be_started_anew() -> None:
     async with sleeper() as (engine, run):
         await engine.reaches(SLEEPS)

@@ -107,10 +107,15 @@ class EngineSleep:
             await asyncio.sleep(0)
             if not taking.done():
                 self.become(pb.PHASE_PENDING, "WaitingForGpu")
-            while (is_asked or not self.wanted()) and not self.process.ended():
+            for look in itertools.count(1):
+                if self.process.ended() or (self.wanted() and not is_asked):
+                    break
                 await asyncio.wait({taking}, timeout=LOOK_SECONDS)
                 if taking.done():
                     return True
+                if is_asked and look % LOOKS_PER_QUESTION == 0:
+                    # Its client may have left.
+                    is_asked = await self._is_asked()
             return False
         finally:
             taking.cancel()
