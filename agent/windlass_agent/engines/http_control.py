@@ -133,7 +133,8 @@ class HttpControl:
     async def wake(self) -> None:
         """Takes the memory again, so that requests are answered; one that is awake stays so."""
         self._require("sleep", lambda own: own.sleep)
-        await self._call("POST", "/wake_up")
+        # The weights may be large; the caller knows how long to wait.
+        await self._call("POST", "/wake_up", seconds=None)
         if await self.asleep():
             raise EngineError(f"{self._name} sleeps on")
 
@@ -160,7 +161,7 @@ class HttpControl:
         path: str,
         body: dict[str, Any] | None = None,
         *,
-        seconds: float = CONTROL_SECONDS,
+        seconds: float | None = CONTROL_SECONDS,
     ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:

@@ -37,9 +37,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Sleeper:
     """An engine behind its control, with a GPU of its own; `calls` are those that change it."""
 
-    def __init__(self, *, asleep: bool = False):
+    def __init__(self, *, asleep: bool = False, weight_bytes: int = 0):
         self.is_asleep, self.is_wanted, self.has_ended = asleep, True, False
         self.falls_late = False
+        self.weight_bytes = weight_bytes
         self.has_slept = asyncio.Event()
         self.has_slept.set()
         self.open = self.looks = 0
@@ -100,7 +101,7 @@ class Sleeper:
 
 
 @asynccontextmanager
-async def sleeper(**options: bool) -> AsyncIterator[tuple[Sleeper, "asyncio.Task[bool]"]]:
+async def sleeper(**options: Any) -> AsyncIterator[tuple[Sleeper, "asyncio.Task[bool]"]]:
     made = Sleeper(**options)
     await made.places.acquire("eng", ALONE)
     run = asyncio.create_task(
@@ -109,6 +110,7 @@ async def sleeper(**options: bool) -> AsyncIterator[tuple[Sleeper, "asyncio.Task
             control=cast("EngineControl", made),
             process=cast("EngineProcess", made),
             places=made.places,
+            weight_bytes=made.weight_bytes,
             wanted=lambda: made.is_wanted,
             become=made.become,
             recheck=made.recheck,
@@ -256,6 +258,20 @@ async def test_one_that_takes_too_long_to_wake_is_to_be_started_anew(
         monkeypatch.setattr(engine, "wake", asyncio.Event().wait)
         engine.is_wanted = False
         assert not await run
+
+
+async def test_large_weights_have_longer_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleeping, "WAKE_SECONDS", 0.0)
+    read = asyncio.Event()
+    async with sleeper(weight_bytes=10**10) as (engine, run):
+        await engine.reaches(SLEEPS)
+        monkeypatch.setattr(engine, "wake", read.wait)
+        engine.is_wanted = False
+        await engine.reaches(WAKES)
+        await asyncio.wait({run}, timeout=0.05)
+        assert not run.done()
+        read.set()
+        assert await run
 
 
 async def test_one_that_does_not_fall_asleep_fails_and_one_that_ended_does_not() -> None:

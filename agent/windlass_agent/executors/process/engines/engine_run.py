@@ -301,6 +301,7 @@ class EngineRun:
             control=control,
             process=process,
             places=self._house.places,
+            weight_bytes=bytes_of(spec),
             wanted=lambda: self.workload.engine.asleep,
             become=self._become,
             recheck=recheck,

@@ -14,8 +14,9 @@ from windlass_agent.executors.process.engines.engine_failure import EngineFailur
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
 
 log = telemetry.logger("engines")
-# An engine that has not woken by then is ended, and another one started.
+# An engine that has not woken by then is ended, and another one started. Most read their weights.
 WAKE_SECONDS = 120.0
+READ_BYTES_PER_SECOND = 100e6
 LOOK_SECONDS = 0.2
 # An engine that cannot be asked so many times in a row does not sleep, and fails.
 TRIES = 3
@@ -31,6 +32,7 @@ class EngineSleep:
     control: EngineControl
     process: EngineProcess
     places: SlotPool
+    weight_bytes: int
     # Whether it should sleep now.
     wanted: Callable[[], bool]
     become: Callable[["pb.Phase.ValueType", str], None]
@@ -124,7 +126,7 @@ class EngineSleep:
     async def _wakes(self) -> bool:
         self.become(pb.PHASE_STARTING, "Waking")
         try:
-            async with asyncio.timeout(WAKE_SECONDS):
+            async with asyncio.timeout(WAKE_SECONDS + self.weight_bytes / READ_BYTES_PER_SECOND):
                 await self.control.wake()
                 await self.recheck()
         except (EngineError, TimeoutError) as error:
