@@ -122,15 +122,19 @@ class HttpControl:
         return bool(found["is_sleeping"])
 
     async def sleep(self) -> None:
-        """Ends its open requests and gives its device's memory back; one that sleeps sleeps on."""
-        if not await self.asleep():
-            # vLLM's own way would be to cut what is open.
-            await self._call("POST", "/sleep?level=1&mode=wait")
+        """Ends its open requests and gives its device's memory back; one that sleeps sleeps on.
+
+        Returns once that is done, also where an earlier call began it.
+        """
+        self._require("sleep", lambda own: own.sleep)
+        # vLLM's own way would be to cut what is open.
+        await self._call("POST", "/sleep?level=1&mode=wait")
 
     async def wake(self) -> None:
         """Takes the memory again, so that requests are answered; one that is awake stays so."""
         self._require("sleep", lambda own: own.sleep)
-        await self._call("POST", "/wake_up")
+        # The weights may be large; the caller knows how long to wait.
+        await self._call("POST", "/wake_up", seconds=None)
         if await self.asleep():
             raise EngineError(f"{self._name} sleeps on")
 
@@ -157,7 +161,7 @@ class HttpControl:
         path: str,
         body: dict[str, Any] | None = None,
         *,
-        seconds: float = CONTROL_SECONDS,
+        seconds: float | None = CONTROL_SECONDS,
     ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:

@@ -143,7 +143,8 @@ class EngineControl(Protocol):
     async def sleep(self) -> None:
         """Ends its open requests and gives its device's memory back; one that sleeps sleeps on.
 
-        What comes then is refused, or held until it wakes.
+        Returns once that is done, also where an earlier call began it. What comes then is refused,
+        or held until it wakes.
         """
 
     async def wake(self) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from windlass.inference_api.routes import ENGINE_ROUTES
 from windlass_agent.engines.endpoint import parse_endpoint
@@ -50,6 +51,26 @@ async def test_what_is_not_declared_is_refused_before_any_call() -> None:
         await control.loaded_adapters()
     await control.close()
     await sglang.close()
+
+
+async def test_one_that_has_begun_to_sleep_is_waited_for(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        calls.append(request.path)
+        # As all engines say it from the beginning of a sleep.
+        return web.json_response({"is_sleeping": True})
+
+    app = web.Application()
+    app.add_routes([web.get("/is_sleeping", answer), web.post("/sleep", answer)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "s")).start()
+    control = engines()["builtin"].control(f"unix://{tmp_path / 's'}")
+    await control.sleep()
+    assert "/sleep" in calls
+    await control.close()
+    await runner.cleanup()
 
 
 def test_vllm_is_told_that_it_will_sleep_and_needs_a_gpu_for_that() -> None:

@@ -38,7 +38,7 @@ class Allocator:
         self._waiting: dict[_Key, _Waiter] = {}
         # Those of which others may have the devices now.
         self._lending: set[_Key] = set()
-        # What is kept for somebody who waits for it, and for whom.
+        # What is kept for somebody who waits for it, and for whom: a kind of resource, or a device.
         self._kept: dict[tuple[str, str], _Key] = {}
         # Places in the queues; None once they have changed.
         self._positions: dict[_Key, int] | None = None
@@ -83,7 +83,7 @@ class Allocator:
         if waiter is None or SLOT in lacking:
             return ""
         for what in lacking:
-            free, total = self._free(key[0], waiter.asked)[what], self._total()[what]
+            free, total = self._free(key, waiter.asked)[what], self._total()[what]
             return (
                 f"Waiting for {_spelled(what, _amounts(waiter.asked)[what])}: "
                 f"{_spelled(what, max(0, free))} of {_spelled(what, total)} free"
@@ -138,7 +138,8 @@ class Allocator:
             return
         held = self._held[key]
         asked = ResourceRequest(gpus=len(held.devices), alone=held.alone)
-        waiter = self._waiting[key] = _Waiter(asked, frozenset(_needs(key[0], _amounts(asked))))
+        needs = frozenset([*_needs(key[0], _amounts(asked)), *map(_own, held.devices)])
+        waiter = self._waiting[key] = _Waiter(asked, needs)
         self._positions = None
         self._consider(key, waiter)
         try:
@@ -169,42 +170,44 @@ class Allocator:
 
     def _consider(self, key: _Key, waiter: _Waiter) -> None:
         """Gives somebody a share, unless it is not there or others wait for the same."""
-        kind = key[0]
         if not waiter.needs.isdisjoint(self._kept):
             return
         if lacking := self._lacking(key, waiter):
-            self._kept.update(dict.fromkeys(_needs(kind, lacking), key))
+            lent = self._held[key].devices if key in self._lending else ()
+            # Whoever waits for its own devices leaves all others to others.
+            kept = map(_own, lent) if lent else _needs(key[0], lacking)
+            self._kept.update(dict.fromkeys(kept, key))
             return
         del self._waiting[key]
         self._positions = None
         if key in self._lending:
             self._lending.discard(key)
         else:
-            self._held[key] = self._allot(kind, waiter.asked)
+            self._held[key] = self._allot(key, waiter.asked)
         waiter.turn.set()
 
     def _lacking(self, key: _Key, waiter: _Waiter) -> list[str]:
         """The resources that a workload waits for, of which there are too few."""
         if key not in self._lending:
-            return self._short(key[0], waiter.asked)
+            return self._short(key, waiter.asked)
         # Its own, whichever others are free.
-        free = self._devices(key[0], waiter.asked)
+        free = self._devices(key, waiter.asked)
         return [] if set(self._held[key].devices) <= set(free) else [GPUS]
 
     def _used(self) -> Iterable[tuple[_Key, Allotment]]:
         """Shares of those that use their devices."""
         return ((key, one) for key, one in self._held.items() if key not in self._lending)
 
-    def _short(self, kind: str, asked: ResourceRequest) -> list[str]:
+    def _short(self, key: _Key, asked: ResourceRequest) -> list[str]:
         """The resources that there are too few of now."""
-        free = self._free(kind, asked)
+        kind, free = key[0], self._free(key, asked)
         lacking = [what for what, amount in _amounts(asked).items() if amount > free[what]]
         return lacking if self.count(kind) < self._sizes[kind] else [SLOT, *lacking]
 
-    def _free(self, kind: str, asked: ResourceRequest) -> dict[str, int]:
+    def _free(self, key: _Key, asked: ResourceRequest) -> dict[str, int]:
         held, total = self.held(*self._sizes), self._total()
         return {
-            GPUS: len(self._devices(kind, asked)),
+            GPUS: len(self._devices(key, asked)),
             CPUS: total[CPUS] - held.cpus,
             MEMORY: total[MEMORY] - held.memory_bytes,
         }
@@ -213,24 +216,28 @@ class Allocator:
         machine = self.machine
         return {GPUS: len(machine.devices), CPUS: machine.cpus, MEMORY: machine.memory_bytes}
 
-    def _devices(self, kind: str, asked: ResourceRequest) -> list[Device]:
-        """The devices that one more of the kind may have, those that fewest have first."""
+    def _devices(self, key: _Key, asked: ResourceRequest) -> list[Device]:
+        """The devices that one more workload may have, those that fewest have first."""
         shared, taken = Counter[str](), set[str]()
         for (holder, _), one in self._used():
             for device in one.devices:
                 shared[device.id] += 1
                 if holder == JOB or one.alone:
                     taken.add(device.id)
-        if kind == JOB or asked.alone:
+        if key[0] == JOB or asked.alone:
             taken.update(shared)
-        free = [device for device in self.machine.devices if device.id not in taken]
+        free = [
+            device
+            for device in self.machine.devices
+            if device.id not in taken and self._kept.get(_own(device), key) == key
+        ]
         return sorted(free, key=lambda device: shared[device.id])
 
-    def _allot(self, kind: str, asked: ResourceRequest) -> Allotment:
+    def _allot(self, key: _Key, asked: ResourceRequest) -> Allotment:
         load = Counter(number for one in self._held.values() for number in one.processors)
         processors = sorted(self.machine.processors, key=lambda number: (load[number], number))
         return Allotment(
-            devices=tuple(self._devices(kind, asked)[: asked.gpus]),
+            devices=tuple(self._devices(key, asked)[: asked.gpus]),
             alone=asked.alone,
             cpus=asked.cpus,
             processors=tuple(sorted(processors[: asked.cpus])),
@@ -292,6 +299,11 @@ def _amounts(asked: ResourceRequest) -> dict[str, int]:
 def _needs(kind: str, what: Iterable[str]) -> list[tuple[str, str]]:
     """Slots are of a kind; all else is everybody's."""
     return [(kind if one == SLOT else "", one) for one in what]
+
+
+def _own(device: Device) -> tuple[str, str]:
+    """One device, for the workload that lends it."""
+    return GPUS, device.id
 
 
 def _spelled(what: str, amount: int) -> str:

@@ -12,13 +12,14 @@ def is_due(state: Round, engine: Engine) -> bool:
     """Returns True if an engine should sleep, or go on sleeping.
 
     No request has asked for its version, nor for an adapter of it, for as long as its serving
-    says. One that does not answer is left to start first.
+    says. One that does not answer is left to start first, unless it waits for a GPU.
     """
     seconds = state.sleep_seconds(engine.version_id)
     if not (seconds and engine.sleeps):
         return False
     since = max(state.asked_at(engine.version_id), engine.created_at)
-    return state.now - since >= seconds and (engine.asleep or state.answers(engine))
+    may = engine.asleep or state.answers(engine) or state.view.status(engine).reason == NO_GPU
+    return state.now - since >= seconds and may
 
 
 def give_way(state: Round) -> None:

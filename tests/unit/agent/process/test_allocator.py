@@ -170,6 +170,30 @@ async def test_a_lent_gpu_is_anybodys_until_its_holder_needs_it_again() -> None:
     await engines.take_back("first")
 
 
+async def test_whoever_waits_for_its_own_gpu_leaves_the_others_to_others() -> None:
+    allocator = Allocator(Machine(devices=DEVICES[:3]))
+    engines, queue = allocator.places(ENGINE, 4), allocator.places(JOB, 4)
+    alone = ResourceRequest(gpus=1, alone=True)
+    await engines.acquire("first", ResourceRequest(gpus=1, alone=True))
+    engines.lend("first")
+    assert ids(await queue.acquire("job", ResourceRequest(gpus=1))) == ["GPU-0"]
+    again = asyncio.create_task(engines.take_back("first"))
+    assert await settled(again) == [False]
+    assert ids(await engines.acquire("second", alone)) == ["GPU-1"]
+    engines.lend("second")
+    assert ids(await queue.acquire("next", alone)) == ["GPU-1"]
+    both = asyncio.create_task(queue.acquire("both", ResourceRequest(gpus=2)))
+    later = asyncio.create_task(engines.take_back("second"))
+    assert await settled(both, later) == [False, False]
+    assert engines.waits_for_gpus("first")
+    queue.release("job")
+    assert await settled(again, both) == [True, False], "its own was kept for it"
+    queue.release("next")
+    assert await settled(both, later) == [True, False], "who came first goes first"
+    queue.release("both")
+    assert await settled(later) == [True]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

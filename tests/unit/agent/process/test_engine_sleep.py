@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.engines.port import EngineControl, EngineError
-from windlass_agent.executors.process.allocator import ENGINE, Allocator
-from windlass_agent.executors.process.allotment import ResourceRequest
+from windlass_agent.engines.load import EngineLoad
+from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineError
+from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
+from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
 from windlass_agent.executors.process.engines import draining, sleeping
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
+from windlass_agent.executors.process.engines.engine_run import EngineRun
 from windlass_agent.executors.process.engines.sleeping import EngineSleep
 from windlass_agent.machine import Device, Machine
 
@@ -33,8 +37,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Sleeper:
     """An engine behind its control, with a GPU of its own; `calls` are those that change it."""
 
-    def __init__(self, *, asleep: bool = False):
+    def __init__(self, *, asleep: bool = False, weight_bytes: int = 0):
         self.is_asleep, self.is_wanted, self.has_ended = asleep, True, False
+        self.falls_late = False
+        self.weight_bytes = weight_bytes
+        self.has_slept = asyncio.Event()
+        self.has_slept.set()
         self.open = self.looks = 0
         self.refuses = ""
         self.calls: list[str] = []
@@ -51,6 +59,7 @@ class Sleeper:
 
     async def sleep(self) -> None:
         await self._do("sleep", asleep=True)
+        await self.has_slept.wait()
 
     async def wake(self) -> None:
         await self._do("wake", asleep=False)
@@ -58,8 +67,25 @@ class Sleeper:
     async def _do(self, call: str, *, asleep: bool) -> None:
         self.calls.append(call)
         if self.refuses == call:
+            if self.falls_late:
+                self.refuses, self.is_asleep, self.is_wanted = "", True, False
             raise EngineError("it will not")
         self.is_asleep = asleep
+
+    async def ready(self) -> bool:
+        return True
+
+    async def served(self) -> EngineCapabilities:
+        return EngineCapabilities(sleep=True)
+
+    async def warm(self, *_: str) -> None:
+        self.calls.append("warm")
+
+    async def load(self) -> EngineLoad:
+        raise EngineError("not known")
+
+    async def close(self) -> None:
+        pass
 
     async def recheck(self) -> None:
         self.calls.append("recheck")
@@ -75,7 +101,7 @@ class Sleeper:
 
 
 @asynccontextmanager
-async def sleeper(**options: bool) -> AsyncIterator[tuple[Sleeper, "asyncio.Task[bool]"]]:
+async def sleeper(**options: Any) -> AsyncIterator[tuple[Sleeper, "asyncio.Task[bool]"]]:
     made = Sleeper(**options)
     await made.places.acquire("eng", ALONE)
     run = asyncio.create_task(
@@ -84,6 +110,7 @@ async def sleeper(**options: bool) -> AsyncIterator[tuple[Sleeper, "asyncio.Task
             control=cast("EngineControl", made),
             process=cast("EngineProcess", made),
             places=made.places,
+            weight_bytes=made.weight_bytes,
             wanted=lambda: made.is_wanted,
             become=made.become,
             recheck=made.recheck,
@@ -124,12 +151,67 @@ async def test_a_request_that_comes_nevertheless_wakes_it() -> None:
         assert engine.calls == ["sleep", "wake", "recheck"]
 
 
-async def test_one_that_is_found_asleep_is_asked_nothing() -> None:
+async def test_one_that_is_found_falling_asleep_lends_its_gpu_once_it_has() -> None:
     async with sleeper(asleep=True) as (engine, run):
+        engine.has_slept.clear()
+        await until(lambda: engine.calls == ["sleep"], 10)
+        assert engine.phases == [FALLING]
+        assert engine.allocator.held(ENGINE).gpus == 1
+        engine.has_slept.set()
         await engine.reaches(SLEEPS)
         engine.is_wanted = False
         assert await run
-        assert engine.calls == ["wake", "recheck"]
+        assert engine.calls == ["sleep", "wake", "recheck"]
+
+
+async def test_one_that_sleeps_unwanted_wakes_once_nobody_else_has_its_gpu() -> None:
+    async with sleeper(asleep=True) as (engine, run):
+        engine.is_wanted = False
+        # An adopted one; a job got its GPU from the agent before this one.
+        engine.allocator.take((JOB, "job"), Allotment(devices=engine.allocator.machine.devices))
+        await engine.reaches(WAITS)
+        assert "wake" not in engine.calls
+        engine.allocator.release((JOB, "job"))
+        assert await run
+        assert engine.calls[-2:] == ["wake", "recheck"]
+
+
+async def test_one_that_falls_asleep_after_a_call_that_was_given_up_wakes() -> None:
+    async with sleeper() as (engine, run):
+        engine.refuses, engine.falls_late = "sleep", True
+        assert await run
+        assert engine.calls[-2:] == ["wake", "recheck"]
+
+
+async def test_one_that_neither_sleeps_nor_should_is_left_alone() -> None:
+    async with sleeper() as (engine, run):
+        engine.is_wanted = False
+        assert await run
+        assert not engine.calls
+        assert not engine.phases
+
+
+async def test_an_adopted_engine_that_sleeps_does_not_answer_while_a_job_has_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Sleeper(asleep=True)
+    allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
+    engine.allocator.take((JOB, "job"), allotment)
+    house = MagicMock(places=engine.places, engines={"builtin": MagicMock()})
+    house.engines["builtin"].control.return_value = engine
+    house.files.return_value.socket = tmp_path
+    spec = pb.EngineWorkload(engine="builtin", sleeps=True)
+    workload = pb.Workload(id="eng", desired=pb.DESIRED_STATE_RUNNING, engine=spec)
+    process = cast("EngineProcess", engine)
+    run = EngineRun(workload, house, process=process, allotment=allotment)
+    # The snapshot comes before the engine's first answer: somebody asks for it.
+    run.apply(workload)
+    await until(lambda: run.status().reason == WAITS[1], 10)
+    assert "wake" not in engine.calls
+    engine.allocator.release((JOB, "job"))
+    await until(lambda: run.status().phase == pb.PHASE_RUNNING, 10)
+    assert engine.calls[-2:] == ["wake", "warm"]
+    await run.end(drain=False, leave=True)
 
 
 async def test_it_wakes_once_nobody_else_has_its_gpu_and_sleeps_on_if_nobody_needs_it() -> None:
@@ -148,6 +230,18 @@ async def test_it_wakes_once_nobody_else_has_its_gpu_and_sleeps_on_if_nobody_nee
         assert engine.calls == ["sleep", "wake", "recheck"]
 
 
+async def test_it_sleeps_on_once_the_client_that_woke_it_has_left() -> None:
+    async with sleeper() as (engine, run):
+        await engine.reaches(SLEEPS)
+        await engine.places.acquire("other", ALONE)
+        engine.open = 1
+        await engine.reaches(WAITS)
+        engine.open = 0
+        await engine.reaches(SLEEPS)
+        assert not engine.places.waits_for_gpus("eng")
+        assert not run.done()
+
+
 async def test_one_that_does_not_wake_is_to_be_started_anew() -> None:
     async with sleeper() as (engine, run):
         await engine.reaches(SLEEPS)
@@ -164,6 +258,20 @@ async def test_one_that_takes_too_long_to_wake_is_to_be_started_anew(
         monkeypatch.setattr(engine, "wake", asyncio.Event().wait)
         engine.is_wanted = False
         assert not await run
+
+
+async def test_large_weights_have_longer_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleeping, "WAKE_SECONDS", 0.0)
+    read = asyncio.Event()
+    async with sleeper(weight_bytes=10**10) as (engine, run):
+        await engine.reaches(SLEEPS)
+        monkeypatch.setattr(engine, "wake", read.wait)
+        engine.is_wanted = False
+        await engine.reaches(WAKES)
+        await asyncio.wait({run}, timeout=0.05)
+        assert not run.done()
+        read.set()
+        assert await run
 
 
 async def test_one_that_does_not_fall_asleep_fails_and_one_that_ended_does_not() -> None:

@@ -99,6 +99,16 @@ def test_a_request_for_it_or_for_an_adapter_of_it_wakes_it() -> None:
     assert (woken.asleep, woken.adapters, woken.generation) == (False, ("ft:tiny",), 2)
 
 
+def test_one_that_waits_for_its_gpu_sleeps_on_once_nobody_asks() -> None:
+    view = seen([AWAKE])
+    view.statuses[AWAKE.id].CopyFrom(
+        pb.WorkloadStatus(generation=1, phase=pb.PHASE_PENDING, reason="WaitingForGpu")
+    )
+    for age, sleeps in ((SLEEP - 1, False), (SLEEP, True)):
+        rows = Rows(NOW, [AWAKE], wants(tiny=age), [ON_DEMAND])
+        assert now_of(AWAKE, planned(rows, view)).asleep is sleeps
+
+
 def test_one_that_is_kept_running_sleeps_as_well_and_does_not_end() -> None:
     kept = replace(ASLEEP, replica=1)
     rows = Rows(NOW, [AWAKE, replace(kept, id="eng-2")], wants(tiny=5000.0), [KEPT])

@@ -296,19 +296,21 @@ class EngineRun:
             if served.adapters:
                 await self._adapters.resync(control)
 
+        sleep = EngineSleep(
+            workload_id=self.workload.id,
+            control=control,
+            process=process,
+            places=self._house.places,
+            weight_bytes=bytes_of(spec),
+            wanted=lambda: self.workload.engine.asleep,
+            become=self._become,
+            recheck=recheck,
+        )
         goes_on = True
         while goes_on and not process.ended():
-            if self.workload.engine.asleep:
-                goes_on = await EngineSleep(
-                    workload_id=self.workload.id,
-                    control=control,
-                    process=process,
-                    places=self._house.places,
-                    wanted=lambda: self.workload.engine.asleep,
-                    become=self._become,
-                    recheck=recheck,
-                ).through()
-            else:
+            # One that was adopted may sleep although it is asked for, and another have its GPUs.
+            goes_on = not spec.sleeps or await sleep.through()
+            if goes_on and self._should_answer(process):
                 goes_on = await self._answer(process, control)
         self._adapters.forget()
 

@@ -14,8 +14,9 @@ from windlass_agent.executors.process.engines.engine_failure import EngineFailur
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
 
 log = telemetry.logger("engines")
-# An engine that has not woken by then is ended, and another one started.
+# An engine that has not woken by then is ended, and another one started. Most read their weights.
 WAKE_SECONDS = 120.0
+READ_BYTES_PER_SECOND = 100e6
 LOOK_SECONDS = 0.2
 # An engine that cannot be asked so many times in a row does not sleep, and fails.
 TRIES = 3
@@ -31,6 +32,7 @@ class EngineSleep:
     control: EngineControl
     process: EngineProcess
     places: SlotPool
+    weight_bytes: int
     # Whether it should sleep now.
     wanted: Callable[[], bool]
     become: Callable[["pb.Phase.ValueType", str], None]
@@ -40,10 +42,10 @@ class EngineSleep:
     async def through(self) -> bool:
         """Sleeps for as long as that is wanted; returns False if the engine ends or does not wake.
 
-        Its requests end first. One that comes nevertheless wakes it, since vLLM would hold it for
-        ever. Raises EngineFailure if it does not fall asleep.
+        One that sleeps although it is not wanted wakes once it has its GPUs. Its requests end
+        first. One that comes nevertheless wakes it, since vLLM would hold it for ever. Raises
+        EngineFailure if it does not fall asleep, or does not say whether it sleeps.
         """
-        self.become(pb.PHASE_SLEEPING, "FallingAsleep")
         if not await self._falls_asleep():
             return not self.process.ended()
         while True:
@@ -56,15 +58,22 @@ class EngineSleep:
                 return await self._wakes()
 
     async def _falls_asleep(self) -> bool:
-        """Returns False if it should not sleep any more, or has ended."""
+        """Returns False if it neither sleeps nor should, or has ended."""
         failures = 0
-        while self.wanted() and not self.process.ended():
+        while not self.process.ended():
             try:
-                if not await self.control.asleep():
+                sleeps = await self.control.asleep()
+                if not (sleeps or self.wanted()):
+                    return False
+                if not failures:
+                    self.become(pb.PHASE_SLEEPING, "FallingAsleep")
+                if not sleeps:
                     await quiet(self.control, self.process, self.wanted)
                     if not self.wanted():
-                        return False
-                    await self.control.sleep()
+                        # A call that was given up may have it sleep yet.
+                        continue
+                # One that says that it sleeps may have only begun to, and use its GPUs yet.
+                await self.control.sleep()
                 return True
             except EngineError as error:
                 # It may be slow, or have ended.
@@ -100,10 +109,15 @@ class EngineSleep:
             await asyncio.sleep(0)
             if not taking.done():
                 self.become(pb.PHASE_PENDING, "WaitingForGpu")
-            while (is_asked or not self.wanted()) and not self.process.ended():
+            for look in itertools.count(1):
+                if self.process.ended() or (self.wanted() and not is_asked):
+                    break
                 await asyncio.wait({taking}, timeout=LOOK_SECONDS)
                 if taking.done():
                     return True
+                if is_asked and look % LOOKS_PER_QUESTION == 0:
+                    # Its client may have left.
+                    is_asked = await self._is_asked()
             return False
         finally:
             taking.cancel()
@@ -112,7 +126,7 @@ class EngineSleep:
     async def _wakes(self) -> bool:
         self.become(pb.PHASE_STARTING, "Waking")
         try:
-            async with asyncio.timeout(WAKE_SECONDS):
+            async with asyncio.timeout(WAKE_SECONDS + self.weight_bytes / READ_BYTES_PER_SECOND):
                 await self.control.wake()
                 await self.recheck()
         except (EngineError, TimeoutError) as error:
