@@ -164,6 +164,8 @@ class Planner:
             return self._why_no_stack(version)
         if self._round.lacks(self._round.draft_id(version)):
             return "The draft model of its serving was deleted; set another, or none."
+        if self._round.able(version):
+            return "A model that requests ask for starts first where it could run."
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."

@@ -1,5 +1,7 @@
 """Sleep of engines that nobody asks for: when it is due, and which of them end for others."""
 
+from dataclasses import replace
+
 from windlass.inference.domain import Engine
 from windlass.inference.planning.round import Round
 from windlass.inference.planning.yielding import give_up
@@ -24,17 +26,21 @@ def is_due(state: Round, engine: Engine) -> bool:
 def give_way(state: Round) -> None:
     """Ends a sleeping engine wherever another one has waited for its place, one at a time.
 
-    So too for one that found too little memory, of which a sleeping one keeps a little. What no
-    request asks for makes nobody end.
+    So too for one that found too little memory, of which a sleeping one keeps a little. It begins
+    again at once, before who ended is back. What no request asks for makes nobody end.
     """
     for waiting in tuple(state.running.values()):
         version = waiting.version_id
-        if version not in state.wants or state.is_kept_alone(version):
+        if waiting.asleep or version not in state.wants or state.is_kept_alone(version):
             continue
         there = [one for one in state.running.values() if _may_end_for(one, waiting)]
         if there and _lacks_what_they_have(state, waiting):
             state.waits.note_place(waiting, state.now)
+            state.promised.add(waiting.cluster_id)
             give_up(state, min(there, key=lambda one: (state.asked_at(one.version_id), one.id)))
+            if waiting.failed_at:
+                again = replace(waiting, failed_at=0.0, retry_at=0.0, error="")
+                state.revise(waiting, state.renewed(again))
 
 
 def _may_end_for(engine: Engine, waiting: Engine) -> bool:
@@ -44,7 +50,6 @@ def _may_end_for(engine: Engine, waiting: Engine) -> bool:
 
 def _lacks_what_they_have(state: Round, waiting: Engine) -> bool:
     reason = state.view.status(waiting).reason
-    if waiting.failed_at:
-        return reason == NO_MEMORY
     # Their GPUs it may have already.
-    return reason != NO_GPU and state.waits.is_due_a_place(waiting, state.now)
+    lacks = reason == NO_MEMORY if waiting.failed_at else reason != NO_GPU
+    return lacks and state.waits.is_due_a_place(waiting, state.now)

@@ -199,6 +199,43 @@ def test_it_ends_for_one_that_waits_for_a_place_of_its_machine_one_at_a_time() -
     assert ended(2 * PLACE_SECONDS + 2) == ["eng-tiny"]
 
 
+def test_one_ends_for_each_failure_for_memory_and_starts_anew_after_what_failed() -> None:
+    sleepers = [replace(ASLEEP, id=f"eng-{number}", replica=number) for number in range(3)]
+    engines, waits = [*sleepers, OTHER], Waits()
+    kept = replace(KEPT, min_replicas=3)
+
+    def round_after(seconds: float, *, fails: bool) -> EngineChanges:
+        view = seen(engines)
+        status = view.statuses["eng-other"]
+        status.phase = pb.PHASE_FAILED if fails else pb.PHASE_STARTING
+        status.reason, status.endpoint = "OutOfMemory" if fails else "", ""
+        now = NOW + seconds
+        want = WantedVersion("other", "other", now, NOW - 100)
+        plan = planned(Rows(now, engines, [want], [kept]), view, waits)
+        changed = {old.id: new for old, new in plan.updates}
+        now_all = [changed.get(one.id, one) for one in engines] + plan.creates
+        engines[:] = [one for one in now_all if one.desired == RUNNING]
+        return plan
+
+    plan = round_after(0, fails=True)
+    again = now_of(OTHER, plan)
+    assert (again.failed_at, again.failures, again.generation) == (0.0, 1, 2)
+    assert [one.id for one in engines if one.asleep] == ["eng-1", "eng-2"]
+    # Its place is promised to the one that begins again.
+    assert not plan.creates
+    for second in range(1, 5):
+        assert not round_after(second, fails=second == 2).creates
+        assert len(engines) == 3, "who has just ended may not have been gone"
+    assert not round_after(20, fails=False).creates
+    assert len(engines) == 3, "it starts"
+    round_after(30, fails=True)
+    assert [one.id for one in engines if one.asleep] == ["eng-2"]
+    # Once it runs, who is kept comes back.
+    view = seen(engines)
+    rows = Rows(NOW + 40, engines, wants(other=-40.0), [kept])
+    assert [one.replica for one in planned(rows, view, waits).creates] == [0, 1]
+
+
 @given(
     st.lists(st.sampled_from([0, 0, 0, 0, 0, 1]), min_size=30, max_size=200),
     st.integers(0, 3),
