@@ -33,6 +33,9 @@ def give_way(state: Round) -> None:
         version = waiting.version_id
         if waiting.asleep or version not in state.wants or state.is_kept_alone(version):
             continue
+        # One in a cluster that is away may have started there.
+        if not state.view.reaches(waiting.cluster_id):
+            continue
         there = [one for one in state.running.values() if _may_end_for(one, waiting)]
         if there and _lacks_what_they_have(state, waiting):
             state.waits.note_place(waiting, state.now)

@@ -236,6 +236,19 @@ def test_one_ends_for_each_failure_for_memory_and_starts_anew_after_what_failed(
     assert [one.replica for one in planned(rows, view, waits).creates] == [0, 1]
 
 
+def test_it_sleeps_on_where_the_cluster_of_the_one_that_waits_is_away() -> None:
+    failed = replace(OTHER, failures=1, failed_at=NOW - 50, retry_at=NOW + 50)
+    view = seen([ASLEEP, failed])
+    view.statuses["eng-other"].phase = pb.PHASE_FAILED
+    view.statuses["eng-other"].reason = "OutOfMemory"
+    rows = Rows(NOW, [ASLEEP, failed], wants(tiny=100.0, other=0.0), [KEPT])
+    assert now_of(ASLEEP, planned(rows, view)).desired == DELETED
+    out_of_reach = pb.Cluster(id="east", live=True, shared=True, roles=["engines"])
+    for clusters in ({}, {"east": out_of_reach}):
+        plan = planned(rows, replace(view, clusters=clusters))
+        assert now_of(ASLEEP, plan) == ASLEEP
+
+
 @given(
     st.lists(st.sampled_from([0, 0, 0, 0, 0, 1]), min_size=30, max_size=200),
     st.integers(0, 3),
