@@ -48,7 +48,8 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
-    asleep = sleeping.is_due(state, engine)
+    idle = state.now - adapters.asked_at(engine)
+    asleep = idle >= state.sleep_seconds(engine.version_id) and sleeping.is_due(state, engine)
     # One that sleeps loads no other adapters before it wakes.
     wanted = engine.adapters if asleep else adapters.of(engine)
     if asleep != engine.asleep or set(wanted) != set(engine.adapters):
