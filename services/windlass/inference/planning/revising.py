@@ -78,7 +78,10 @@ def _is_lost(state: Round, engine: Engine) -> bool:
     """
     if state.view.reaches(engine.cluster_id):
         return False
-    answered = any(state.answers(one) for one in state.engines_of(engine.version_id))
+    answered = any(
+        state.answers(one) or (one.asleep and state.view.reaches(one.cluster_id))
+        for one in state.engines_of(engine.version_id)
+    )
     others = state.candidates(engine.version_id)
     return any(not (answered and state.is_full(one)) for one in others)
 

@@ -249,6 +249,13 @@ def test_it_sleeps_on_where_the_cluster_of_the_one_that_waits_is_away() -> None:
         assert now_of(ASLEEP, plan) == ASLEEP
 
 
+def test_one_that_sleeps_counts_as_answering_where_another_is_lost() -> None:
+    lost = replace(ASLEEP, id="eng-lost", replica=1, cluster_id="west")
+    rows = Rows(NOW, [ASLEEP, lost], [], [KEPT])
+    assert now_of(lost, planned(rows, seen(rows.engines, slots=1))) == lost, "nobody makes room"
+    assert now_of(lost, planned(rows, seen(rows.engines, slots=2))).desired == DELETED
+
+
 @given(
     st.lists(st.sampled_from([0, 0, 0, 0, 0, 1]), min_size=30, max_size=200),
     st.integers(0, 3),
