@@ -1,6 +1,8 @@
 """Sleep of engines that nobody asks for: when it is due, and which of them end for others."""
 
+from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 from windlass.inference.domain import Engine
 from windlass.inference.planning.round import Round
@@ -29,29 +31,39 @@ def give_way(state: Round) -> None:
     So too for one that found too little memory, of which a sleeping one keeps a little. It begins
     again at once, before who ended is back. What no request asks for makes nobody end.
     """
+    sleepers = defaultdict[str, list[Engine]](list)
+    for engine in state.running.values():
+        if engine.asleep:
+            sleepers[engine.cluster_id].append(engine)
     for waiting in tuple(state.running.values()):
-        version = waiting.version_id
-        if waiting.asleep or version not in state.wants or state.is_kept_alone(version):
-            continue
-        # One in a cluster that is away may have started there.
-        if not state.view.reaches(waiting.cluster_id):
-            continue
-        there = [one for one in state.running.values() if _may_end_for(one, waiting)]
-        if there and _lacks_what_they_have(state, waiting):
-            state.waits.note_place(waiting, state.now)
-            state.promised.add(waiting.cluster_id)
-            give_up(state, min(there, key=lambda one: (state.asked_at(one.version_id), one.id)))
-            if waiting.failed_at:
-                again = replace(waiting, failed_at=0.0, retry_at=0.0, error="")
-                state.revise(waiting, state.renewed(again))
+        if waiting.cluster_id in sleepers and _lacks_what_they_have(state, waiting):
+            _end_one_for(state, waiting, sleepers[waiting.cluster_id])
 
 
-def _may_end_for(engine: Engine, waiting: Engine) -> bool:
-    is_beside = engine.cluster_id == waiting.cluster_id and not waiting.is_adopted
-    return engine.asleep and is_beside and engine.version_id != waiting.version_id
+def _end_one_for(state: Round, waiting: Engine, sleepers: list[Engine]) -> None:
+    version = waiting.version_id
+    there = [one for one in sleepers if one.version_id != version]
+    if not there or version not in state.wants or state.is_kept_alone(version):
+        return
+    state.waits.note_place(waiting, state.now)
+    state.promised.add(waiting.cluster_id)
+    victim = min(there, key=partial(_order, state))
+    sleepers.remove(victim)
+    give_up(state, victim)
+    if waiting.failed_at:
+        again = replace(waiting, failed_at=0.0, retry_at=0.0, error="")
+        state.revise(waiting, state.renewed(again))
+
+
+def _order(state: Round, engine: Engine) -> tuple[float, str]:
+    """Returns the sort key of sleeping engines: the one wanted longest ago ends first."""
+    return state.asked_at(engine.version_id), engine.id
 
 
 def _lacks_what_they_have(state: Round, waiting: Engine) -> bool:
+    # One in a cluster that is away may have started there.
+    if waiting.asleep or waiting.is_adopted or not state.view.reaches(waiting.cluster_id):
+        return False
     reason = state.view.status(waiting).reason
     # Their GPUs it may have already.
     lacks = reason == NO_MEMORY if waiting.failed_at else reason != NO_GPU
