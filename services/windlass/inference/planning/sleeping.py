@@ -1,9 +1,11 @@
 """Sleep of engines that nobody asks for: when it is due, and which of them end for others."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import Engine
 from windlass.inference.planning.round import Round
 from windlass.inference.planning.yielding import give_up
@@ -38,6 +40,36 @@ def give_way(state: Round) -> None:
     for waiting in tuple(state.running.values()):
         if waiting.cluster_id in sleepers and _lacks_what_they_have(state, waiting):
             _end_one_for(state, waiting, sleepers[waiting.cluster_id])
+
+
+def has_room(state: Round, version: str) -> bool:
+    """Returns True if a cluster has a place for one more engine of a version, or lends it."""
+    candidates = state.candidates(version)
+    is_free = any(not state.is_full(one) for one in candidates)
+    return is_free or _lender(state, version, candidates) is not None
+
+
+def make_room(state: Round, version: str) -> None:
+    """Ends a sleeping engine if no cluster has another place for one more engine of a version."""
+    candidates = state.candidates(version)
+    if state.names[version].stack or any(not state.is_full(one) for one in candidates):
+        return
+    lender = _lender(state, version, candidates)
+    if lender is not None:
+        give_up(state, lender)
+
+
+def _lender(state: Round, version: str, among: Iterable[clusters_pb2.Cluster]) -> Engine | None:
+    """Returns who ends for a version that requests ask for; None if nobody sleeps there."""
+    if state.is_kept_alone(version):
+        return None
+    there = {one.id for one in among}
+    lenders = (
+        one
+        for one in state.running.values()
+        if one.asleep and one.cluster_id in there and one.version_id != version
+    )
+    return min(lenders, key=partial(_order, state), default=None)
 
 
 def _end_one_for(state: Round, waiting: Engine, sleepers: list[Engine]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,6 +248,26 @@ def test_it_sleeps_on_where_the_cluster_of_the_one_that_waits_is_away() -> None:
     for clusters in ({}, {"east": out_of_reach}):
         plan = planned(rows, replace(view, clusters=clusters))
         assert now_of(ASLEEP, plan) == ASLEEP
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        # A second engine of a busy model, and a new one beside an outdated one.
+        Serving("proj-b", "other", "org-b", "other", "other", 2, NOW - 5000),
+        Serving("proj-b", "other", "org-b", "other", "other", 1, NOW - 5000, gpus=1),
+    ],
+)
+def test_its_place_is_room_for_one_more_that_is_asked_for(asking: Serving) -> None:
+    engines = [ASLEEP, OTHER]
+    view = seen(engines, slots=2)
+    view.clusters["east"].capacity.gpus = 1
+    rows = Rows(NOW, engines, wants(tiny=300.0, other=0.0), [KEPT, asking])
+    plan = planned(rows, view)
+    assert [(one.model, one.replica) for one in plan.creates] == [("other", 1)]
+    assert [old.id for old, new in plan.updates if new.desired == DELETED] == ["eng-tiny"]
+    idle = planned(replace(rows, wants=wants(tiny=300.0, other=300.0)), view)
+    assert now_of(ASLEEP, idle) == ASLEEP, "what is kept alone lets it sleep"
 
 
 def test_one_that_sleeps_counts_as_answering_where_another_is_lost() -> None:
