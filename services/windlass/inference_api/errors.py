@@ -100,10 +100,13 @@ def overloaded() -> ApiError:
 
 
 def asleep() -> ApiError:
-    """A 503 of an engine that sleeps, for a request that was sent before that was known."""
+    """A 404 of an engine that sleeps, for a request that was sent before that was known.
+
+    As of a model that it has unloaded: gateways take the request elsewhere, or hold it.
+    """
     return ApiError(
         "The engine sleeps. Try again.",
-        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        status=HTTPStatus.NOT_FOUND,
         code="engine_asleep",
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from openai import AsyncOpenAI, InternalServerError
+from openai import AsyncOpenAI, NotFoundError
 from tests.support.processes.engine import RunningEngine
 from tests.support.waiting import until
 
@@ -37,7 +37,7 @@ async def test_it_ends_what_is_open_sleeps_and_answers_as_before(
     await anext(chunks)
     sleep = asyncio.create_task(control.sleep())
     await until(control.asleep)
-    with pytest.raises(InternalServerError, match="The engine sleeps"):
+    with pytest.raises(NotFoundError, match="The engine sleeps"):
         await answers()
     *_, last = [chunk async for chunk in chunks]
     assert last.usage

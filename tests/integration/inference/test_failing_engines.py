@@ -17,6 +17,7 @@ from tests.support.waiting import until
 
 from windlass.gateway.inference import relay, sse
 from windlass.gateway.inference.engines.ejection import FAILURES
+from windlass.inference_api.errors import asleep
 
 HI: Any = [{"role": "user", "content": "hi"}]
 
@@ -284,3 +285,20 @@ async def test_a_wait_outlasts_a_restart_of_the_service_that_starts_engines(
             said = [line async for line in lines if line.startswith("data:")]
             assert answer.status_code == 200
         assert orjson.loads(said[0][5:])["error"]["type"] == "server_error"
+
+
+async def test_a_request_that_came_to_an_engine_that_sleeps_is_held_until_it_wakes(
+    front: Front, engine: Engine
+) -> None:
+    async def refuse(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        # The gateway hears late that it sleeps, and wants it.
+        front.board.pin("toy", waits_for="sleeping until somebody asks")
+        engine.handler = None
+        error = asleep()
+        return web.json_response({"error": {"code": error.code}}, status=error.status)
+
+    engine.handler = refuse
+    front.board.on_want = lambda project_id, model: front.board.pin(model, engine.address)
+    answer = await front.openai().chat.completions.create(model="toy", messages=HI)
+    assert answer.choices[0].message.content == "one two three"
+    assert len(engine.requests) == 2

@@ -209,3 +209,18 @@ def test_its_copy_answers_until_engines_that_load_it_do() -> None:
     assert gone.desired != RUNNING
     route = routes_of(state, seen([plain], **statuses), "builtin")["ft:dora"]
     assert [one.engine_id for one in route.endpoints] == ["eng-1"]
+
+
+def test_engines_that_answer_for_a_copy_do_not_sleep_until_it_does() -> None:
+    able = replace(VLLM, sleep_seconds=60)
+    old = replace(RUNS, engine="builtin", adapters=("ft:dora",), sleeps=True)
+    wants = [
+        WantedVersion("tiny", "tiny", NOW - 300, NOW - 400),
+        WantedVersion("ft:dora", "tiny", NOW, NOW - 30),
+    ]
+    loaded = {"eng_1": answering("ft:dora")}
+    state = Rows(NOW, [old], wants, [able])
+    assert not planned(state, **loaded).updates
+    state = replace(state, wants=[wants[0], replace(wants[1], used_at=NOW - 60)])
+    ((_, due),) = planned(state, **loaded).updates
+    assert due.asleep

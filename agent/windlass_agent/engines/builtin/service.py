@@ -44,7 +44,7 @@ class EngineService:
     def use(self, model: str, *tasks: Task) -> Iterator[LoadedAdapter | None]:
         """Pins the adapter called `model` (None: the base) in memory.
 
-        Raises ApiError 404 for no such model, 400 for one of none of the tasks, 503 in its sleep.
+        Raises ApiError 404 for no such model and in its sleep, 400 for one of none of the tasks.
         """
         if self.sleep.asleep:
             raise asleep()

@@ -58,7 +58,7 @@ REASONS = {
         "An answer cannot be held to the schema; simplify it as the message says.", 400
     ),
     "engine_overloaded": reason("The engine has too much to do; try again later.", 503),
-    "engine_asleep": reason("The engine sleeps; try again, it wakes.", 503),
+    "engine_asleep": reason("The engine sleeps; try again, it wakes.", 404),
     "engine_stopped": reason("The engine has stopped; try again, another is started.", 503),
     "engine_error": reason("The engine failed to answer; its log says why.", 500),
     "engine_failed": reason("The engine broke off its answer; try again.", 502),

@@ -86,6 +86,13 @@ class AdapterPlacement:
         versions |= dict.fromkeys(one for one in engine.adapters if self._keeps(engine, one))
         return tuple(versions)[: self._state.policy.max_adapters]
 
+    def asked_at(self, engine: Engine) -> float:
+        """The time when a request asked last for an adapter of which it has to answer for a merged
+        copy that starts; 0 for none.
+        """
+        kept = (one for one in engine.adapters if self._keeps(engine, one))
+        return max(map(self._state.asked_at, kept), default=0.0)
+
     def _runs(self, engine: Engine) -> bool:
         present = self._state.running.get((engine.version_id, engine.replica))
         return present is not None and present.id == engine.id

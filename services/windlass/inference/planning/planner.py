@@ -100,10 +100,9 @@ class Planner:
 
     def _place(self, version: str, replica: int) -> None:
         state = self._round
-        candidates = state.candidates(version)
-        if not candidates:
+        if not state.candidates(version):
             state.complain(version, self._why_nowhere(version))
-        elif replica and all(state.is_full(cluster) for cluster in candidates):
+        elif replica and not sleeping.has_room(state, version):
             state.complain(version, "No cluster has room for another engine.")
         # Nobody has to yield to the second engine of a model, whatever number the first one has.
         elif refusal := lack(state, version, yields=not state.engines_of(version)):
@@ -125,6 +124,8 @@ class Planner:
     ) -> None:
         state = self._round
         base = state.names[version]
+        if replica and cluster is None:
+            sleeping.make_room(state, version)
         cluster = cluster or min(state.candidates(version), key=partial(self._order, version))
         engine = Engine(
             id=state.new_id(),
@@ -164,6 +165,8 @@ class Planner:
             return self._why_no_stack(version)
         if self._round.lacks(self._round.draft_id(version)):
             return "The draft model of its serving was deleted; set another, or none."
+        if self._round.able(version):
+            return "A model that requests ask for starts first where it could run."
         engine, clusters = self._round.kind(version), self._round.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."

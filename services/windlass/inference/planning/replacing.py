@@ -7,6 +7,7 @@ more, an old engine makes room for the new one.
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import AWAITED_SECONDS, Engine
+from windlass.inference.planning import sleeping
 from windlass.inference.planning.round import Round, Slot
 from windlass.inference.planning.yielding import lack
 
@@ -87,7 +88,7 @@ def place_beside(state: Round, version: str) -> Slot | None:
         # Nobody waits for it: it starts anew at the next request.
         return None
     is_adopted = bool(state.names[version].stack)
-    has_room = any(is_adopted or not state.is_full(one) for one in state.candidates(version))
+    has_room = bool(state.candidates(version)) if is_adopted else sleeping.has_room(state, version)
     if not has_room or lack(state, version, yields=False):
         return None
     return version, state.replicas(version)

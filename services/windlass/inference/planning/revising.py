@@ -48,7 +48,8 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     engine = _judged(state, engine)
     if engine.failed_at:
         return engine
-    asleep = sleeping.is_due(state, engine)
+    idle = state.now - adapters.asked_at(engine)
+    asleep = idle >= state.sleep_seconds(engine.version_id) and sleeping.is_due(state, engine)
     # One that sleeps loads no other adapters before it wakes.
     wanted = engine.adapters if asleep else adapters.of(engine)
     if asleep != engine.asleep or set(wanted) != set(engine.adapters):
@@ -77,7 +78,10 @@ def _is_lost(state: Round, engine: Engine) -> bool:
     """
     if state.view.reaches(engine.cluster_id):
         return False
-    answered = any(state.answers(one) for one in state.engines_of(engine.version_id))
+    answered = any(
+        state.answers(one) or (one.asleep and state.view.reaches(one.cluster_id))
+        for one in state.engines_of(engine.version_id)
+    )
     others = state.candidates(engine.version_id)
     return any(not (answered and state.is_full(one)) for one in others)
 

@@ -97,6 +97,12 @@ class Round:
         }
         scalers.keep(set(self._scaled))
         waits.observe(self.now, self.running.values(), view)
+        # Clusters where others ended for engines that are asked for and have not started yet.
+        self.promised = {
+            engine.cluster_id
+            for engine in self.running.values()
+            if waits.was_given_place(engine, self.now) and not self.is_kept_alone(engine.version_id)
+        }
 
     def _sort_out(self, want: WantedVersion) -> None:
         if name := self.names.get(want.version_id):
@@ -268,7 +274,17 @@ class Round:
         return bool(draft_id) and draft_id not in self.names
 
     def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
-        """The clusters that could run an engine of a version, full ones among them."""
+        """The clusters that may start an engine of a version, full ones among them.
+
+        What ended for another is not started in its place because it is kept running.
+        """
+        able = self.able(version)
+        if not self.promised or not self.is_kept_alone(version):
+            return able
+        return [one for one in able if one.id not in self.promised]
+
+    def able(self, version: str) -> list[clusters_pb2.Cluster]:
+        """The clusters that could run an engine of a version, whoever else starts there."""
         if self.lacks(self.draft_id(version)):
             return []
         project = self.view.names[version].project_id

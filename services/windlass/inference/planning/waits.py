@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.backoff import doubled
-from windlass.inference.domain import Engine, View
+from windlass.inference.domain import AWAITED_SECONDS, Engine, View
 
 # An engine waits so long in one cluster before another one is asked, then twice as long in that.
 ASK_SECONDS = 30.0
@@ -28,9 +28,11 @@ class Waits:
 
     def observe(self, now: float, engines: Iterable[Engine], view: View) -> None:
         """Notes which of the running engines wait at this moment, and forgets what is gone."""
-        waiting = [one for one in engines if view.status(one).phase == clusters_pb2.PHASE_PENDING]
+        phases = [(one, view.status(one).phase) for one in engines]
+        waiting = [one for one, phase in phases if phase == clusters_pb2.PHASE_PENDING]
         self._since = {one.id: self._since.get(one.id, now) for one in waiting}
-        self._given = {one: at for one, at in self._given.items() if one in self._since}
+        starting = {one.id for one, phase in phases if phase != clusters_pb2.PHASE_RUNNING}
+        self._given = {one: at for one, at in self._given.items() if one in starting}
         versions = {one.version_id for one in waiting}
         self._asked = {one: count for one, count in self._asked.items() if one in versions}
 
@@ -49,10 +51,19 @@ class Waits:
         self._asked[version_id] = self._asked.get(version_id, 0) + 1
 
     def is_due_a_place(self, engine: Engine, now: float) -> bool:
-        """Returns True if a sleeping engine should end for one that waits."""
-        since = max(self._since.get(engine.id, now), self._given.get(engine.id, 0.0))
-        return now - since > PLACE_SECONDS
+        """Returns True if a sleeping engine should end for one that waits, or has failed.
+
+        For a failure only once: what ended a moment before it may not have been gone yet.
+        """
+        given = self._given.get(engine.id, 0.0)
+        if engine.failed_at:
+            return engine.failed_at - given > PLACE_SECONDS
+        return now - max(self._since.get(engine.id, now), given) > PLACE_SECONDS
 
     def note_place(self, engine: Engine, now: float) -> None:
         """Notes that another one ends for it."""
         self._given[engine.id] = now
+
+    def was_given_place(self, engine: Engine, now: float) -> bool:
+        """Returns True if another one ended for it lately, and it does not run yet."""
+        return now - self._given.get(engine.id, 0.0) < AWAITED_SECONDS

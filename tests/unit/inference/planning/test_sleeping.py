@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +208,83 @@ def test_it_ends_for_one_that_waits_for_a_place_of_its_machine_one_at_a_time() -
     assert ended(PLACE_SECONDS + 1) == ["eng-2"]
     assert ended(PLACE_SECONDS + 2) == [], "that one needs a moment to go"
     assert ended(2 * PLACE_SECONDS + 2) == ["eng-tiny"]
+
+
+def test_one_ends_for_each_failure_for_memory_and_starts_anew_after_what_failed() -> None:
+    sleepers = [replace(ASLEEP, id=f"eng-{number}", replica=number) for number in range(3)]
+    engines, waits = [*sleepers, OTHER], Waits()
+    kept = replace(KEPT, min_replicas=3)
+
+    def round_after(seconds: float, *, fails: bool) -> EngineChanges:
+        view = seen(engines)
+        status = view.statuses["eng-other"]
+        status.phase = pb.PHASE_FAILED if fails else pb.PHASE_STARTING
+        status.reason, status.endpoint = "OutOfMemory" if fails else "", ""
+        now = NOW + seconds
+        want = WantedVersion("other", "other", now, NOW - 100)
+        plan = planned(Rows(now, engines, [want], [kept]), view, waits)
+        changed = {old.id: new for old, new in plan.updates}
+        now_all = [changed.get(one.id, one) for one in engines] + plan.creates
+        engines[:] = [one for one in now_all if one.desired == RUNNING]
+        return plan
+
+    plan = round_after(0, fails=True)
+    again = now_of(OTHER, plan)
+    assert (again.failed_at, again.failures, again.generation) == (0.0, 1, 2)
+    assert [one.id for one in engines if one.asleep] == ["eng-1", "eng-2"]
+    # Its place is promised to the one that begins again.
+    assert not plan.creates
+    for second in range(1, 5):
+        assert not round_after(second, fails=second == 2).creates
+        assert len(engines) == 3, "who has just ended may not have been gone"
+    assert not round_after(20, fails=False).creates
+    assert len(engines) == 3, "it starts"
+    round_after(30, fails=True)
+    assert [one.id for one in engines if one.asleep] == ["eng-2"]
+    # Once it runs, who is kept comes back.
+    view = seen(engines)
+    rows = Rows(NOW + 40, engines, wants(other=-40.0), [kept])
+    assert [one.replica for one in planned(rows, view, waits).creates] == [0, 1]
+
+
+def test_it_sleeps_on_where_the_cluster_of_the_one_that_waits_is_away() -> None:
+    failed = replace(OTHER, failures=1, failed_at=NOW - 50, retry_at=NOW + 50)
+    view = seen([ASLEEP, failed])
+    view.statuses["eng-other"].phase = pb.PHASE_FAILED
+    view.statuses["eng-other"].reason = "OutOfMemory"
+    rows = Rows(NOW, [ASLEEP, failed], wants(tiny=100.0, other=0.0), [KEPT])
+    assert now_of(ASLEEP, planned(rows, view)).desired == DELETED
+    out_of_reach = pb.Cluster(id="east", live=True, shared=True, roles=["engines"])
+    for clusters in ({}, {"east": out_of_reach}):
+        plan = planned(rows, replace(view, clusters=clusters))
+        assert now_of(ASLEEP, plan) == ASLEEP
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        # A second engine of a busy model, and a new one beside an outdated one.
+        Serving("proj-b", "other", "org-b", "other", "other", 2, NOW - 5000),
+        Serving("proj-b", "other", "org-b", "other", "other", 1, NOW - 5000, gpus=1),
+    ],
+)
+def test_its_place_is_room_for_one_more_that_is_asked_for(asking: Serving) -> None:
+    engines = [ASLEEP, OTHER]
+    view = seen(engines, slots=2)
+    view.clusters["east"].capacity.gpus = 1
+    rows = Rows(NOW, engines, wants(tiny=300.0, other=0.0), [KEPT, asking])
+    plan = planned(rows, view)
+    assert [(one.model, one.replica) for one in plan.creates] == [("other", 1)]
+    assert [old.id for old, new in plan.updates if new.desired == DELETED] == ["eng-tiny"]
+    idle = planned(replace(rows, wants=wants(tiny=300.0, other=300.0)), view)
+    assert now_of(ASLEEP, idle) == ASLEEP, "what is kept alone lets it sleep"
+
+
+def test_one_that_sleeps_counts_as_answering_where_another_is_lost() -> None:
+    lost = replace(ASLEEP, id="eng-lost", replica=1, cluster_id="west")
+    rows = Rows(NOW, [ASLEEP, lost], [], [KEPT])
+    assert now_of(lost, planned(rows, seen(rows.engines, slots=1))) == lost, "nobody makes room"
+    assert now_of(lost, planned(rows, seen(rows.engines, slots=2))).desired == DELETED
 
 
 @given(
