@@ -9,8 +9,8 @@ import hypothesis
 import psutil
 import pytest
 import structlog
+from tests.support.databases.emptied import Databases
 from tests.support.environments import postgres
-from tests.support.environments.databases import Databases
 from tests.support.processes import warm
 
 pytest_plugins = [

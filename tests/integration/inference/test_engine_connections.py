@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -252,7 +253,7 @@ async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None
 
 async def test_a_request_that_engines_have_left_is_at_none() -> None:
     has: list[int] = []
-    sent = ASKED._replace(asked=lambda: has.append(1), refused=lambda: has.remove(1))
+    sent = ASKED._replace(asked=partial(has.append, 1), refused=has.clear)
     unloaded = says(b"HTTP/1.1 404 Unloaded\r\ncontent-length: 2\r\n\r\n{}")
     async with engine(unloaded) as (one, heads), engine(unloaded) as (other, _):
         engines = Engines()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 from sqlalchemy.engine import make_url
-from tests.support.environments.made_databases import fill
+from tests.support.databases.made import fill
 
 from windlass.core.account import server_account
 from windlass.embedded_postgres import EmbeddedPostgres

@@ -187,7 +187,7 @@ def running(windlass: Windlass, *, divisible: bool = True) -> Iterator[Windlass]
 def _fill_database(windlass: Windlass) -> None:
     if windlass.cold or list(windlass.configs) != ["all"]:
         return
-    from tests.support.environments.made_databases import fill
+    from tests.support.databases.made import fill
 
     settings = yaml.safe_load(windlass.configs["all"].read_text())
     if "database" not in settings:

@@ -137,11 +137,13 @@ async def test_a_wait_is_the_same_however_often_it_is_measured(
             return EngineLoad(running=1, waiting=2, finished_requests=int(passed[0] / 5))
 
     told, control = list[float | None](), cast("Any", Control())
+
+    def tell(load: EngineLoad | None) -> None:
+        told.append(load.wait_seconds if load else None)
+
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
-        await metering.keep_measuring(
-            "m", control, lambda load: told.append(load and load.wait_seconds), every=every
-        )
+        await metering.keep_measuring("m", control, tell, every=every)
     assert set(told) == {None, 10.0}
     assert told.count(None) == 10 / every, "a shorter time says nothing"
 

@@ -302,7 +302,7 @@ def _needs(kind: str, what: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _own(device: Device) -> tuple[str, str]:
-    """One device, for the workload that lends it."""
+    """A device, as what the workload that lends it needs."""
     return GPUS, device.id
 
 

@@ -1,0 +1,1 @@
+"""Databases for tests: made once with every table, and emptied for one test after the other."""
