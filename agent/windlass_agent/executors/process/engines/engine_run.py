@@ -229,8 +229,7 @@ class EngineRun:
         """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
             return self._process, await self._wait(self._process, control.ready)
-        # One that ended in its sleep.
-        await self._house.places.take_back(self.workload.id)
+        await self._regain_gpus()
         self._become(pb.PHASE_STARTING, "Downloading", "")
         folders = [await self._fetch(one) for one in versions_of(self.workload.engine)]
         async with self._house.starts.turn(self._wait_turn):
@@ -239,6 +238,16 @@ class EngineRun:
             return self._process, await self._wait(
                 self._process, partial(warmed, control, self.workload.engine, self._note_failing)
             )
+
+    async def _regain_gpus(self) -> None:
+        """Waits until an engine that ended in its sleep is needed, and has its GPUs again."""
+        places, identifier = self._house.places, self.workload.id
+        if places.lends(identifier) and self.workload.engine.asleep:
+            self._become(pb.PHASE_SLEEPING)
+            while self.workload.engine.asleep:  # noqa: ASYNC110
+                await asyncio.sleep(RUNNING_POLL_SECONDS)
+        self._become(pb.PHASE_STARTING)
+        await places.take_back(identifier)
 
     def _note_failing(self, message: str) -> None:
         self._become(
