@@ -203,12 +203,12 @@ async def test_one_that_neither_sleeps_nor_should_is_left_alone() -> None:
         assert not engine.phases
 
 
-def adopted(engine: Sleeper, folder: Path, *, asleep: bool) -> EngineRun:
+def adopted(engine: Sleeper, folder: Path, *, asleep: bool, killed: bool = False) -> EngineRun:
     """The run of an engine that runs already, and is told anew how it should be."""
     house = MagicMock(places=engine.places, engines={"builtin": MagicMock()})
     house.engines["builtin"].control.return_value = engine
     house.files.return_value.socket = folder
-    house.confinement.kills.return_value = False
+    house.confinement.kills.return_value = killed
     allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
     process = cast("EngineProcess", engine)
     run = EngineRun(workload(asleep=asleep), house, process=process, allotment=allotment)
@@ -235,6 +235,19 @@ async def test_one_that_ends_in_its_sleep_waits_for_its_gpu_once_it_is_needed(
     assert not engine.places.waits_for_gpus("eng")
     run.apply(workload(asleep=False))
     await until(lambda: engine.places.waits_for_gpus("eng"), 10)
+    await run.end(drain=False, leave=True)
+
+
+async def test_one_that_is_killed_for_its_machines_memory_is_told_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_run, "QUICK_FAILURES", 1)
+    engine = Sleeper()
+    engine.has_ended = True
+    run = adopted(engine, tmp_path, asleep=False, killed=True)
+    await until(lambda: run.status().phase == pb.PHASE_FAILED, 10)
+    assert "of its machine's memory for weights" in run.status().message
+    assert "GPU" not in run.status().message
     await run.end(drain=False, leave=True)
 
 

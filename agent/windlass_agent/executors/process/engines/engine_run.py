@@ -210,14 +210,16 @@ class EngineRun:
         lived = clock() - ready_at if ready_at is not None else 0.0
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
         words, refused = process.last_words(), ready_at is None and process.refused()
-        if self._house.confinement.kills(self._files.name):
+        if killed := self._house.confinement.kills(self._files.name):
             words = _TOO_MUCH.format(in_units(self._allotment.limits().memory))
             refused = ready_at is None
         log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
             if memory_advice.ran_out(words):
-                words = f"{words} {memory_advice.advice(self.workload.engine, self._allotment)}"
+                # Whoever is killed for it has used too much of its machine's, not of its GPUs'.
+                had = replace(self._allotment, devices=()) if killed else self._allotment
+                words = f"{words} {memory_advice.advice(self.workload.engine, had)}"
                 raise EngineFailure("OutOfMemory", words)
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
