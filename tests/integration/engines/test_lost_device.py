@@ -1,11 +1,14 @@
 """An engine whose device is lost says so, and answers everyone; the device's errors are made up."""
 
 import asyncio
+import sys
 import threading
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import torch
 from tests.support.factories.encoders import make_embedder
@@ -58,6 +61,39 @@ async def test_passes_that_wait_fail_with_the_one_that_lost_the_device(tmp_path:
         await scheduler.call(lambda: 1, lambda: ends.append(3))
     assert ends == [0, 1, 2, 3]
     await scheduler.stop()
+
+
+# An engine whose device is lost at the first input.
+_LOSES = """
+import sys, torch
+from windlass_agent.engines.builtin.__main__ import main
+from windlass_agent.engines.builtin.generation.model import LoadedModel
+def embed(self, inputs):
+    raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+LoadedModel.embed = embed
+sys.exit(main())
+"""
+
+
+async def test_the_engine_ends_with_its_device_after_it_has_answered(tmp_path: Path) -> None:
+    model, socket = make_embedder(tmp_path / "model"), tmp_path / "s"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _LOSES, f"--model={model}", "--served-model-name=one",
+        f"--uds={socket}", "--device=cpu",
+    )  # fmt: skip
+    try:
+        await until(socket.exists, 60)
+        connector = aiohttp.UnixConnector(path=str(socket))
+        async with aiohttp.ClientSession("http://engine", connector=connector) as session:
+            body = {"model": "one", "input": "a"}
+            async with session.post("/v1/embeddings", json=body) as response:
+                assert response.status == HTTPStatus.INTERNAL_SERVER_ERROR
+        async with asyncio.timeout(30):
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_an_error_of_anything_else_ends_one_pass_alone(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def main() -> int:
         max_adapters=arguments.max_adapters,
         max_concurrency=arguments.max_concurrency,
         max_waiting=arguments.max_waiting,
+        lost=_end,
     )
     # A socket is for its owner alone.
     os.umask(0o077)
@@ -52,6 +53,11 @@ def main() -> int:
         print=lambda *_: _log.info("engine_listening", model=model.name, device=str(model.device)),
     )
     return 0
+
+
+def _end() -> None:
+    """Ends the process as SIGTERM does: another one has the device anew."""
+    raise web.GracefulExit
 
 
 def _arguments() -> argparse.Namespace:

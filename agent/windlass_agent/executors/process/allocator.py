@@ -129,6 +129,10 @@ class Allocator:
             self._lending.add(key)
             self._reconsider()
 
+    def lends(self, key: _Key) -> bool:
+        """Returns True if others may have the devices of a workload now."""
+        return key in self._lending
+
     async def take_back(self, key: _Key) -> None:
         """Waits until a workload that lends its devices has them again; returns at once otherwise.
 
@@ -281,6 +285,10 @@ class SlotPool:
     def lend(self, name: str) -> None:
         """Lets others have the devices of a workload that does not use them now."""
         self.allocator.lend((self.kind, name))
+
+    def lends(self, name: str) -> bool:
+        """Returns True if others may have the devices of a workload now."""
+        return self.allocator.lends((self.kind, name))
 
     async def take_back(self, name: str) -> None:
         """Waits until a workload that lends its devices has them again."""

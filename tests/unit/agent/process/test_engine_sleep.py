@@ -15,7 +15,7 @@ from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineError
 from windlass_agent.executors.process.allocator import ENGINE, JOB, Allocator
 from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
-from windlass_agent.executors.process.engines import draining, sleeping
+from windlass_agent.executors.process.engines import draining, engine_run, sleeping
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
 from windlass_agent.executors.process.engines.engine_run import EngineRun
@@ -39,7 +39,7 @@ class Sleeper:
 
     def __init__(self, *, asleep: bool = False, weight_bytes: int = 0):
         self.is_asleep, self.is_wanted, self.has_ended = asleep, True, False
-        self.falls_late = False
+        self.falls_late = self.was_reaped = False
         self.weight_bytes = weight_bytes
         self.has_slept = asyncio.Event()
         self.has_slept.set()
@@ -92,6 +92,18 @@ class Sleeper:
 
     def ended(self) -> bool:
         return self.has_ended
+
+    def last_words(self) -> str:
+        return "it crashed"
+
+    def refused(self) -> bool:
+        return False
+
+    def output(self) -> str:
+        return ""
+
+    async def end(self, *, graceful: bool) -> None:
+        self.was_reaped = True
 
     def become(self, phase: "pb.Phase.ValueType", reason: str) -> None:
         self.phases.append((phase, reason))
@@ -191,21 +203,61 @@ async def test_one_that_neither_sleeps_nor_should_is_left_alone() -> None:
         assert not engine.phases
 
 
-async def test_an_adopted_engine_that_sleeps_does_not_answer_while_a_job_has_its_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Sleeper(asleep=True)
-    allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
-    engine.allocator.take((JOB, "job"), allotment)
+def adopted(engine: Sleeper, folder: Path, *, asleep: bool, killed: bool = False) -> EngineRun:
+    """The run of an engine that runs already, and is told anew how it should be."""
     house = MagicMock(places=engine.places, engines={"builtin": MagicMock()})
     house.engines["builtin"].control.return_value = engine
-    house.files.return_value.socket = tmp_path
-    spec = pb.EngineWorkload(engine="builtin", sleeps=True)
-    workload = pb.Workload(id="eng", desired=pb.DESIRED_STATE_RUNNING, engine=spec)
+    house.files.return_value.socket = folder
+    house.confinement.kills.return_value = killed
+    allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
     process = cast("EngineProcess", engine)
-    run = EngineRun(workload, house, process=process, allotment=allotment)
+    run = EngineRun(workload(asleep=asleep), house, process=process, allotment=allotment)
+    run.apply(workload(asleep=asleep))
+    return run
+
+
+def workload(*, asleep: bool) -> pb.Workload:
+    spec = pb.EngineWorkload(engine="builtin", sleeps=True, asleep=asleep)
+    return pb.Workload(id="eng", desired=pb.DESIRED_STATE_RUNNING, engine=spec)
+
+
+async def test_one_that_ends_in_its_sleep_waits_for_its_gpu_once_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_run, "RESTART_SECONDS", 0.0)
+    engine = Sleeper(asleep=True)
+    run = adopted(engine, tmp_path, asleep=True)
+    await until(lambda: engine.places.lends("eng"), 10)
+    await engine.places.acquire("other", ALONE)
+    engine.has_ended = True
+    await until(lambda: engine.was_reaped, 10)
+    await until(lambda: run.status().phase == pb.PHASE_SLEEPING, 10)
+    assert not engine.places.waits_for_gpus("eng")
+    run.apply(workload(asleep=False))
+    await until(lambda: engine.places.waits_for_gpus("eng"), 10)
+    await run.end(drain=False, leave=True)
+
+
+async def test_one_that_is_killed_for_its_machines_memory_is_told_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_run, "QUICK_FAILURES", 1)
+    engine = Sleeper()
+    engine.has_ended = True
+    run = adopted(engine, tmp_path, asleep=False, killed=True)
+    await until(lambda: run.status().phase == pb.PHASE_FAILED, 10)
+    assert "of its machine's memory for weights" in run.status().message
+    assert "GPU" not in run.status().message
+    await run.end(drain=False, leave=True)
+
+
+async def test_an_adopted_engine_that_sleeps_does_not_answer_while_a_job_has_its_gpu(
+    tmp_path: Path,
+) -> None:
+    engine = Sleeper(asleep=True)
+    engine.allocator.take((JOB, "job"), Allotment(devices=engine.allocator.machine.devices))
     # The snapshot comes before the engine's first answer: somebody asks for it.
-    run.apply(workload)
+    run = adopted(engine, tmp_path, asleep=False)
     await until(lambda: run.status().reason == WAITS[1], 10)
     assert "wake" not in engine.calls
     engine.allocator.release((JOB, "job"))

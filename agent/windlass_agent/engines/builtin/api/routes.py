@@ -43,9 +43,14 @@ Route = Callable[[web.Request, EngineService], Awaitable[web.StreamResponse]]
 
 
 def build_app(
-    model: LoadedModel, *, max_adapters: int, max_concurrency: int, max_waiting: int
+    model: LoadedModel,
+    *,
+    max_adapters: int,
+    max_concurrency: int,
+    max_waiting: int,
+    lost: Callable[[], None] = lambda: None,
 ) -> web.Application:
-    """The application; its scheduler runs from start-up to clean-up."""
+    """The application; its scheduler runs from start-up to clean-up, or until `lost` is called."""
     app = web.Application(middlewares=[boundary, _counted], client_max_size=MAX_BODY_BYTES)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
@@ -57,6 +62,7 @@ def build_app(
             max_concurrency=max_concurrency,
             max_waiting=max_waiting,
             metrics=metrics,
+            lost=lost,
         )
         adapters = Adapters(model.name, weights, scheduler.call, limit=max_adapters)
         grammars = Grammars(

@@ -41,12 +41,15 @@ class SequenceScheduler:
         max_concurrency: int,
         max_waiting: int,
         metrics: EngineMetrics,
+        lost: Callable[[], None] = lambda: None,
     ):
+        """`lost` is called once the thread has ended by an error, after the answers of all."""
         self._model = model
         self._weights = weights
         self._max_concurrency = max_concurrency
         self._max_open = max_concurrency + max_waiting
         self._metrics = metrics
+        self._when_lost = lost
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Condition()
         self._arrived: deque[Sequence] = deque()
@@ -186,6 +189,7 @@ class SequenceScheduler:
         while self._calls:
             with suppress(torch.AcceleratorError):
                 self._calls.popleft()(error)
+        self._post(self._when_lost)
 
     def _unfinished(self) -> list[Sequence]:
         decoding = [one for lane in self._lanes.values() for one in lane.sequences]

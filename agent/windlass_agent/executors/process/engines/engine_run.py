@@ -210,14 +210,16 @@ class EngineRun:
         lived = clock() - ready_at if ready_at is not None else 0.0
         self._quick_failures = 0 if lived > SETTLED_SECONDS else self._quick_failures + 1
         words, refused = process.last_words(), ready_at is None and process.refused()
-        if self._house.confinement.kills(self._files.name):
+        if killed := self._house.confinement.kills(self._files.name):
             words = _TOO_MUCH.format(in_units(self._allotment.limits().memory))
             refused = ready_at is None
         log.warning("engine_ended", engine=self.workload.id, message=words, output=process.output())
         await self._end_process()
         if refused or self._quick_failures >= QUICK_FAILURES:
             if memory_advice.ran_out(words):
-                words = f"{words} {memory_advice.advice(self.workload.engine, self._allotment)}"
+                # Whoever is killed for it has used too much of its machine's, not of its GPUs'.
+                had = replace(self._allotment, devices=()) if killed else self._allotment
+                words = f"{words} {memory_advice.advice(self.workload.engine, had)}"
                 raise EngineFailure("OutOfMemory", words)
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
@@ -229,8 +231,7 @@ class EngineRun:
         """Starts the process in its turn, unless it runs; returns it, and False if it ended."""
         if self._process is not None:
             return self._process, await self._wait(self._process, control.ready)
-        # One that ended in its sleep.
-        await self._house.places.take_back(self.workload.id)
+        await self._regain_gpus()
         self._become(pb.PHASE_STARTING, "Downloading", "")
         folders = [await self._fetch(one) for one in versions_of(self.workload.engine)]
         async with self._house.starts.turn(self._wait_turn):
@@ -239,6 +240,16 @@ class EngineRun:
             return self._process, await self._wait(
                 self._process, partial(warmed, control, self.workload.engine, self._note_failing)
             )
+
+    async def _regain_gpus(self) -> None:
+        """Waits until an engine that ended in its sleep is needed, and has its GPUs again."""
+        places, identifier = self._house.places, self.workload.id
+        if places.lends(identifier) and self.workload.engine.asleep:
+            self._become(pb.PHASE_SLEEPING)
+            while self.workload.engine.asleep:  # noqa: ASYNC110
+                await asyncio.sleep(RUNNING_POLL_SECONDS)
+        self._become(pb.PHASE_STARTING)
+        await places.take_back(identifier)
 
     def _note_failing(self, message: str) -> None:
         self._become(
