@@ -140,7 +140,7 @@ async def test_a_wait_is_the_same_however_often_it_is_measured(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await metering.keep_measuring(
-            "m", control, lambda load: told.append(load and load.wait_seconds), every=every
+            "m", control, lambda load: told.append(load.wait_seconds if load else None), every=every
         )
     assert set(told) == {None, 10.0}
     assert told.count(None) == 10 / every, "a shorter time says nothing"
