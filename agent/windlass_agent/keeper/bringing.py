@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -40,19 +41,25 @@ async def bring_weights(
 ) -> None:
     """Returns once the versions of an order are there, however often it takes."""
     become(clusters_pb2.PHASE_STARTING, "Downloading", "")
-    for version_id in versions_of(order()):
-        await _bring(folder, version_id, order, become)
+    for version_id, known in versions_of(order()).items():
+        await _bring(folder, version_id, partial(_newest, order, version_id, known), become)
+
+
+def _newest(
+    order: Callable[[], clusters_pb2.EngineWorkload],
+    version_id: str,
+    known: Iterable[models_pb2.FileUrl],
+) -> Iterable[models_pb2.FileUrl]:
+    # A newer order may be that of a pod which takes this one's place.
+    return versions_of(order()).get(version_id, known)
 
 
 async def _bring(
     folder: WeightFolder,
     version_id: str,
-    order: Callable[[], clusters_pb2.EngineWorkload],
+    files: Renewed,
     become: Become,
 ) -> None:
-    def files() -> Iterable[models_pb2.FileUrl]:
-        return versions_of(order())[version_id]
-
     pauses, progress = Backoff(shortest=1.0, longest=30.0), _Progress(folder)
     while True:
         watch = asyncio.create_task(progress.watch(version_id, become))

@@ -26,7 +26,8 @@ from windlass_agent.engines.port import (
 )
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.folders import private_folder
-from windlass_agent.keeper.bringing import bring_weights
+from windlass_agent.keeper.bringing import MESSAGE_LENGTH, bring_weights
+from windlass_agent.machine.program_output import one_line
 
 log = telemetry.logger("keeper")
 LOOK_SECONDS = 0.3
@@ -155,9 +156,16 @@ class EngineKeeper:
                     return await control.served()
                 except EngineError as error:
                     log.warning("engine_not_ready", error=str(error))
+                    self._tell_trouble(error)
                 await pauses.pause()
         finally:
             self._stop_timing()
+
+    def _tell_trouble(self, error: EngineError) -> None:
+        """Says why an engine that is ready gets no request; a start that has failed stays so."""
+        if self._state.phase == clusters_pb2.PHASE_STARTING:
+            said = one_line(f"It is ready, but fails: {error}", characters=MESSAGE_LENGTH)
+            self._become(clusters_pb2.PHASE_STARTING, "NotAnswering", said)
 
     async def _until_ready(self, control: EngineControl) -> None:
         # Another container's process: nothing announces it.

@@ -108,6 +108,26 @@ async def test_a_draft_comes_with_its_model(origin: Store, tmp_path: Path) -> No
     assert models.versions() == {"mv-a", "mv-b"}
 
 
+async def test_what_is_wanted_beside_it_meanwhile_is_brought_too(
+    origin: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, more = ModelCache(tmp_path / "models"), wanted(origin, "mv-a", generation=2)
+    more.prefetch.draft_version_id = "mv-b"
+    more.prefetch.draft_files.extend(files(origin, "mv-b"))
+    fetch = models.fetch
+    async with driving(models) as driver:
+
+        async def fetched(*what: Any, **how: Any) -> Path:
+            found = await fetch(*what, **how)
+            await driver.apply(more)
+            return found
+
+        monkeypatch.setattr(models, "fetch", fetched)
+        await driver.apply(wanted(origin, "mv-a"))
+        await reaches(driver, "mv-a", pb.PHASE_SUCCEEDED, generation=2)
+    assert models.versions() == {"mv-a", "mv-b"}
+
+
 async def test_one_that_failed_begins_anew_with_other_urls(origin: Store, tmp_path: Path) -> None:
     async with driving(ModelCache(tmp_path / "models")) as driver:
         bad = wanted(origin, "mv-a")

@@ -124,6 +124,10 @@ async def test_one_that_fails_at_its_first_request_gets_no_others(started: Start
     started.kind.fails = started.kind.serves = True
     server = await asyncio.start_server(lambda _, writer: writer.close(), port=started.port)
     async with server:
+        await until(lambda: started.keeper.state().reason == "NotAnswering")
+        state = started.keeper.state()
+        assert state.phase == pb.PHASE_STARTING
+        assert state.message == "It is ready, but fails: no kernel image"
         await until(started.failed)
         assert (started.kind.warmed > 0, started.kind.asked) == (True, 0)
         assert not started.keeper.serves

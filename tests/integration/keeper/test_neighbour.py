@@ -5,9 +5,10 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.waiting import until
 
@@ -81,14 +82,23 @@ async def test_what_ends_with_its_container_is_told(folder: Path) -> None:
         await clear(folder)
 
 
+def waiting(shell: int) -> list[int]:
+    """Processes of a shell that wait for a program."""
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(shell).children()
+        return [one.pid for one in children if one.name() != "sleep"]
+    return [shell]
+
+
 async def test_another_life_of_ours_ends_what_the_last_one_has_left(folder: Path) -> None:
-    async with neighbour(folder):
+    async with neighbour(folder) as shell:
         left = await NeighbourProgram.start(["sh", "-c", "echo $$; exec sleep 600"], folder)
         pid = int(await left.stdout.readline())
         assert Path(f"/proc/{pid}").exists()
         await clear(folder)
         await until(lambda: not Path(f"/proc/{pid}").exists())
         assert not list(folder.iterdir())
+        await until(lambda: not waiting(shell.pid))
         again = await NeighbourProgram.start(["true"], folder)
         assert await again.wait() == 0
         again.terminate()

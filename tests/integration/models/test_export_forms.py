@@ -144,7 +144,7 @@ def test_a_large_file_comes_in_parts_that_are_whole(
     assert split == whole
 
 
-class Made(TorchDispatchMode):  # type: ignore[misc]  # torch is not read
+class Made(TorchDispatchMode):  # type: ignore[misc]  # torch says nothing of its type
     """Bytes of each tensor that an operation of torch returns."""
 
     def __init__(self) -> None:

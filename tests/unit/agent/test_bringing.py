@@ -18,9 +18,11 @@ class Folder:
 
     def __init__(self) -> None:
         self.there = 0
+        self.wanted: list[tuple[str, list[str]]] = []
         self.tries: list[asyncio.Future[None]] = []
 
-    async def fetch(self, *_: Any, **__: Any) -> Path:
+    async def fetch(self, version_id: str, files: Any, **_: Any) -> Path:
+        self.wanted.append((version_id, [file.url for file in files]))
         self.tries.append(asyncio.get_running_loop().create_future())
         await self.tries[-1]
         return Path()
@@ -62,3 +64,22 @@ async def test_a_failure_lasts_until_more_has_come_than_before(
     assert not task.done(), "its draft comes next"
     folder.tries[-1].set_result(None)
     await task
+
+
+async def test_a_newer_order_of_another_draft_ends_nothing() -> None:
+    def order(draft: str, url: str) -> pb.EngineWorkload:
+        made = pb.EngineWorkload(model_version_id="mv-a", draft_version_id=draft)
+        made.model_files.add(url=url)
+        made.draft_files.add(url=url)
+        return made
+
+    folder, orders = Folder(), [order("mv-b", "old")]
+    task = asyncio.create_task(subject.bring_weights(folder, lambda: orders[-1], lambda *_: None))
+    await until(lambda: len(folder.tries) == 1)
+    orders.append(order("mv-c", "new"))
+    for number in (1, 2):
+        await until(lambda: task.done() or len(folder.tries) == number)  # noqa: B023
+        assert not task.done()
+        folder.tries[-1].set_result(None)
+    await task
+    assert folder.wanted == [("mv-a", ["old"]), ("mv-b", ["old"])]

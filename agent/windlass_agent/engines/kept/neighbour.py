@@ -32,11 +32,13 @@ keep() {
     wait $!
     echo $? > "$name.code" && mv "$name.code" "$name.exit"
   ) &
-  while [ ! -e "$name.pid" ]; do sleep 0.1; done
+  # Without its files nobody is left who asked for it.
+  while [ -e "$name.seen" ] && [ ! -e "$name.pid" ]; do sleep 0.1; done
+  [ -e "$name.pid" ] || return
   read -r pid < "$name.pid"
   while [ -e "$name.start" ] && [ ! -e "$name.exit" ]; do sleep 0.1; done
-  [ -e "$name.exit" ] || kill "$pid"
-  while [ ! -e "$name.exit" ]; do
+  [ ! -e "$name.seen" ] || [ -e "$name.exit" ] || kill "$pid"
+  while [ -e "$name.seen" ] && [ ! -e "$name.exit" ]; do
     [ ! -e "$name.kill" ] || kill -9 "$pid"
     sleep 0.1
   done

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from windlass_agent.engines.kept.neighbour import NeighbourProgram
 
+# That what it wrote may take to come, once it has ended.
+OUTPUT_SECONDS = 2.0
+
 
 class KeptProgram(Protocol):
     """A program that runs."""
@@ -39,3 +42,10 @@ async def start_program(command: Sequence[str], neighbours: Path | None) -> Kept
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
+
+
+async def finish(output: asyncio.Task[None]) -> None:
+    """Waits for the last words of a program that has ended; a child of it may keep its pipe."""
+    await asyncio.wait([output], timeout=OUTPUT_SECONDS)
+    output.cancel()
+    await asyncio.gather(output, return_exceptions=True)

@@ -13,7 +13,7 @@ import aiohttp
 
 from windlass.engine_arguments import DRAFT_TOKENS
 from windlass_agent.engines.kept.engine import KeptFailure
-from windlass_agent.engines.kept.program import KeptProgram, start_program
+from windlass_agent.engines.kept.program import KeptProgram, finish, start_program
 from windlass_agent.engines.llamacpp.slots import ServerSlots
 
 START_SECONDS = 900.0
@@ -152,7 +152,7 @@ class LlamaServer:
             if self._socket.exists() and await self.answers():
                 return
             await asyncio.sleep(_POLL_SECONDS)
-        await self._output
+        await finish(self._output)
         # The cause comes first, and then what follows from it.
         why = f": {self._errors[0]}" if self._errors else ""
         raise ServerFailure(f"llama-server ended with code {self._process.returncode}{why}")
@@ -216,5 +216,5 @@ class LlamaServer:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        await asyncio.gather(self._output, return_exceptions=True)
+        await finish(self._output)
         self._socket.unlink(missing_ok=True)

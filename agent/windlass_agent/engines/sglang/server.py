@@ -15,7 +15,7 @@ import aiohttp
 
 from windlass_agent.engines.kept.engine import KeptFailure
 from windlass_agent.engines.kept.neighbour import NeighbourProgram
-from windlass_agent.engines.kept.program import KeptProgram
+from windlass_agent.engines.kept.program import KeptProgram, finish
 
 HOST = "127.0.0.1"
 # Its name of the model; the public one is its keeper's affair.
@@ -142,7 +142,7 @@ class SglangServer:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        await self._output
+        await finish(self._output)
 
 
 async def _begin(command: SglangCommand, words: list[str]) -> KeptProgram:

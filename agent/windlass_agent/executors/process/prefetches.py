@@ -87,8 +87,9 @@ class PrefetchDriver:
                 except DownloadError as error:
                     message = one_line(str(error), characters=MESSAGE_LENGTH)
                 else:
-                    self._become(one, pb.PHASE_SUCCEEDED)
-                    return
+                    if one.workload is workload:
+                        self._become(one, pb.PHASE_SUCCEEDED)
+                        return
             if one.workload is workload:
                 log.warning("prefetch_failed", prefetch=workload.id, message=message)
                 self._become(one, pb.PHASE_FAILED, "DownloadFailed", message)
