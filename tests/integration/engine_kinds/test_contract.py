@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, InternalServerError
+from openai import AsyncOpenAI, BadRequestError, NotFoundError
 from tests.integration.engine_kinds.conftest import ARGUMENTS, SLEEPERS, Kept
 from tests.support.agents.engine_machine import say
 from tests.support.processes.engine import RunningEngine
@@ -245,7 +245,7 @@ async def test_it_sleeps_until_it_is_needed_and_its_next_agent_finds_it_so(kept:
     if kept.kind == "vllm":
         await say(status, "toy")
     else:
-        with pytest.raises(InternalServerError, match="The engine sleeps"):
+        with pytest.raises(NotFoundError, match="The engine sleeps"):
             await say(status, "toy")
     await kept.asleep()
     await kept.take_over()

@@ -5,6 +5,8 @@ place of one of them, which ends; and so on until none is left. Where there is n
 more, an old engine makes room for the new one.
 """
 
+from dataclasses import replace
+
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import AWAITED_SECONDS, Engine
 from windlass.inference.planning import sleeping
@@ -58,7 +60,10 @@ def is_replacement(state: Round, engine: Engine) -> bool:
 def is_outdated(state: Round, engine: Engine) -> bool:
     """Returns True if an engine runs otherwise, or elsewhere, than its model's serving says."""
     is_elsewhere = not state.weight(engine.version_id, engine.cluster_id)
-    return is_elsewhere or engine != state.configured(engine)
+    configured = state.configured(engine)
+    if state.sleeps_untold(engine):
+        configured = replace(configured, sleeps=engine.sleeps)
+    return is_elsewhere or engine != configured
 
 
 def makes_room(state: Round, engine: Engine) -> bool:

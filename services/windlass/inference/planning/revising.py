@@ -49,10 +49,12 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     if engine.failed_at:
         return engine
     idle = state.now - adapters.asked_at(engine)
-    asleep = idle >= state.sleep_seconds(engine.version_id) and sleeping.is_due(state, engine)
+    able = replace(engine, sleeps=engine.sleeps or state.sleeps_untold(engine))
+    asleep = idle >= state.sleep_seconds(engine.version_id) and sleeping.is_due(state, able)
     # One that sleeps loads no other adapters before it wakes.
     wanted = engine.adapters if asleep else adapters.of(engine)
     if asleep != engine.asleep or set(wanted) != set(engine.adapters):
+        engine = able if asleep else engine
         return state.renewed(replace(engine, asleep=asleep, adapters=wanted))
     if asleep:
         return engine

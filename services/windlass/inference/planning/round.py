@@ -40,6 +40,9 @@ Slot = tuple[str, int]
 # The number of an engine that another cluster is asked for beside those of its version.
 SUBSTITUTE = 1000
 
+# Kinds that can sleep however they were started.
+UNTOLD = frozenset({"builtin", "llamacpp"})
+
 
 class Round:
     """One set of rows and one view of the clusters, with the changes decided on them."""
@@ -249,6 +252,12 @@ class Round:
         """The seconds without a request before engines of a version sleep; 0: they do not."""
         serving = self._serving(version)
         return serving.sleep_seconds if serving else 0
+
+    def sleeps_untold(self, engine: Engine) -> bool:
+        """Returns True if an engine can sleep where it is, though it may not be started for it."""
+        cluster = self.view.clusters.get(engine.cluster_id)
+        can = cluster is None or engine.engine in cluster.capacity.sleeping_engines
+        return engine.engine in UNTOLD and can
 
     def gpus(self, version: str) -> int:
         """The GPUs that each engine of a version should have alone; 0 for what is usual."""

@@ -128,15 +128,31 @@ def test_one_that_has_not_answered_yet_goes_on_starting() -> None:
     assert not planned(rows, view).updates
 
 
-def test_without_the_setting_it_wakes_and_one_that_can_sleep_replaces_one_that_cannot() -> None:
+def test_the_setting_replaces_engines_that_have_to_be_told_at_their_start_alone() -> None:
+    off = replace(ON_DEMAND, sleep_seconds=0)
     plain = replace(AWAKE, sleeps=False)
-    rows = Rows(NOW, [plain], wants(tiny=0.0), [ON_DEMAND])
-    (beside,) = planned(rows, seen([plain])).creates
+    assert decided(plain, tiny=0.0) == plain
+    due = decided(plain, tiny=SLEEP)
+    assert (due.sleeps, due.asleep, due.generation) == (True, True, 2)
+    assert decided(AWAKE, off, tiny=300.0) == AWAKE
+    woken = decided(ASLEEP, off, tiny=300.0)
+    assert (woken.sleeps, woken.asleep, woken.desired) == (True, False, RUNNING)
+    # It cannot sleep where it is.
+    view = seen([plain], sleeping=())
+    rows = Rows(NOW, [plain], wants(tiny=SLEEP), [ON_DEMAND])
+    assert not planned(rows, view).updates
+
+    told, vllm = replace(plain, engine="vllm"), replace(ON_DEMAND, engine="vllm")
+    rows = Rows(NOW, [told], wants(tiny=0.0), [vllm])
+    view = seen([told], sleeping=["vllm"])
+    view.clusters["east"].capacity.engines.append("vllm")
+    (beside,) = planned(rows, view).creates
     assert (beside.sleeps, beside.asleep, beside.replica) == (True, False, 1)
     # Nobody would miss one that sleeps.
-    rows = Rows(NOW, [ASLEEP], wants(tiny=100.0), [replace(ON_DEMAND, sleep_seconds=0)])
-    plan = planned(rows, seen([ASLEEP]))
-    assert now_of(ASLEEP, plan).desired == DELETED
+    asleep = replace(told, sleeps=True, asleep=True)
+    rows = Rows(NOW, [asleep], wants(tiny=100.0), [replace(vllm, sleep_seconds=0)])
+    plan = planned(rows, replace(view, statuses=seen([asleep]).statuses))
+    assert now_of(asleep, plan).desired == DELETED
     assert [(one.sleeps, one.asleep, one.replica) for one in plan.creates] == [(False, False, 0)]
 
 
