@@ -46,7 +46,9 @@ class AdapterSet:
         self._changed = changed
         self._disk = disk
         self._wanted: dict[str, pb.AdapterSpec] = {}
-        # Versions by id; an empty version is one that an earlier agent loaded.
+        # Until then, what an engine has stays.
+        self._is_told = False
+        # Versions by id; empty where the engine does not say what it was loaded from.
         self._loaded: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._failures = 0
@@ -57,7 +59,7 @@ class AdapterSet:
 
     def want(self, adapters: Iterable[pb.AdapterSpec]) -> None:
         """Replaces the desired adapters."""
-        self._wanted = {adapter.id: adapter for adapter in adapters}
+        self._wanted, self._is_told = {adapter.id: adapter for adapter in adapters}, True
         self._errors = {one: error for one, error in self._errors.items() if one in self._wanted}
         self._failures = 0
         self._news.set()
@@ -67,6 +69,8 @@ class AdapterSet:
         loaded = [
             pb.LoadedAdapter(id=identifier, version_id=version)
             for identifier, version in self._loaded.items()
+            # Else it is loaded anew, and requests for it would fail meanwhile.
+            if version
         ]
         failed = [
             pb.LoadedAdapter(
@@ -103,6 +107,8 @@ class AdapterSet:
         self._is_crowded = False
         try:
             await self.resync(control)
+            if not self._is_told:
+                return True
             await self._unload(control)
             # Not before: vLLM reads an adapter again for as long as it lists it.
             await self._clear()
@@ -114,11 +120,15 @@ class AdapterSet:
         return not self._errors
 
     async def resync(self, control: EngineControl) -> None:
-        """Forgets those that the engine does not list any more; raises EngineError."""
-        there = set(await control.loaded_adapters())
-        lost = self._loaded.keys() - there
-        self._loaded = {one: self._loaded.get(one, "") for one in sorted(there)}
-        if lost:
+        """Takes over what the engine lists, and forgets what it does not; raises EngineError."""
+        there = await control.loaded_adapters()
+        before = self._loaded
+        self._loaded = {
+            # An agent before this one may have loaded it.
+            one: self._loaded.get(one) or self._shelf.version_of(folder)
+            for one, folder in sorted(there.items())
+        }
+        if self._loaded != before:
             self._changed()
 
     async def _unload(self, control: EngineControl) -> None:

@@ -105,10 +105,11 @@ class HttpControl:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    async def loaded_adapters(self) -> list[str]:
-        """Ids of the adapters that answer now."""
+    async def loaded_adapters(self) -> dict[str, str]:
+        """The adapters that answer now: by each id the folder that it was loaded from."""
         self._require("adapters", lambda own: own.adapters)
-        return [str(model["id"]) for model in await self._models() if model.get("parent")]
+        adapters = [model for model in await self._models() if model.get("parent")]
+        return {str(one["id"]): str(one.get("root") or "") for one in adapters}
 
     async def update_weights(self, version: int, path: Path) -> None:
         """Replaces the base weights in place; requests before it finish on the old ones."""

@@ -5,7 +5,7 @@ An `EngineKind` is a kind of server: what it can do and how to start it. An
 to the engine's own OpenAI routes, unparsed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
@@ -131,8 +131,8 @@ class EngineControl(Protocol):
     async def unload_adapter(self, adapter_id: str) -> None:
         """Stops serving the adapter; one that is not loaded is no error."""
 
-    async def loaded_adapters(self) -> Sequence[str]:
-        """Ids of the adapters that answer now."""
+    async def loaded_adapters(self) -> Mapping[str, str]:
+        """The adapters that answer now: by each id the folder that it was loaded from."""
 
     async def update_weights(self, version: int, path: Path) -> None:
         """Replaces the base weights in place; requests before it finish on the old ones."""

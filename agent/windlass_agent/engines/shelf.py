@@ -26,6 +26,11 @@ class Shelf:
             draft.rename(shown)
         return shown
 
+    def version_of(self, folder: str) -> str:
+        """The version that an engine has from a folder; empty where it is none of the shelf's."""
+        found = Path(folder)
+        return found.name if found.parent == self.folder and found.name in self.versions() else ""
+
     def versions(self) -> frozenset[str]:
         """The folders that it shows now."""
         try:

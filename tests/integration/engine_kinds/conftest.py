@@ -92,6 +92,11 @@ class Kept:
         )
         return status
 
+    def versions(self) -> set[str]:
+        """Versions of the adapters that it says to answer as."""
+        status = self.host.status()
+        return {one.version_id for one in status.adapters} if status else set()
+
     async def asleep(self) -> None:
         """Returns once the engine sleeps as it was told to."""
 
@@ -149,5 +154,5 @@ async def kept(kind: str, store: Store, folder: Path) -> AsyncIterator[Kept]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves the engine that is slow to start to the long run; its page has a real one in each."""
     for item in items:
-        if item.path.name == "test_contract.py" and item.name.endswith("[vllm]"):
+        if item.path.name == "test_contract.py" and "[vllm" in item.name:
             item.add_marker(pytest.mark.long)

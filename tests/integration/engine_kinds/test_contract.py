@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, BadRequestError, NotFoundError
 from tests.integration.engine_kinds.conftest import ARGUMENTS, SLEEPERS, Kept
 from tests.support.agents.engine_machine import say
 from tests.support.processes.engine import RunningEngine
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import confinement
@@ -224,7 +224,11 @@ async def test_it_outlives_its_agent(kept: Kept) -> None:
     before = await say(await kept.loaded("mv-a"), "ft:mv-a")
     pids = [process.pid for process in kept.host.processes()]
     assert pids
+    await kept.loaded("mv-a", "mv-b")
     await kept.take_over()
+    # Before anybody says what is wanted, which may be minutes where the control plane is away.
+    await until(lambda: kept.versions() == {"mv-a", "mv-b"})
+    await stays(lambda: kept.versions() == {"mv-a", "mv-b"})
     status = await kept.loaded("mv-a")
     assert [process.pid for process in kept.host.processes()] == pids
     assert await say(status, "ft:mv-a") == before

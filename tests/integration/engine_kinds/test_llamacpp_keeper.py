@@ -146,7 +146,7 @@ async def test_what_it_cannot_load_is_refused_and_the_rest_answers_on(
     with pytest.raises(ConversionFailure, match="DoRA"):
         await keeper.load("wrong", tmp_path / "wrong")
     assert await answer(keeper, "toy") == before
-    assert keeper.adapters == ()
+    assert keeper.adapters == {}
 
 
 async def test_files_that_are_damaged_are_named_without_their_place(

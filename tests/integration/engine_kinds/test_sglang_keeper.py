@@ -224,7 +224,7 @@ async def test_what_it_cannot_load_is_refused_and_the_rest_answers_on(
     (tmp_path / "none").mkdir()
     with pytest.raises(KeptFailure, match=r"adapter_config\.json"):
         await keeper.load("none", tmp_path / "none")
-    assert keeper.adapters == ()
+    assert keeper.adapters == {}
     assert await said(keeper, "m")
 
 

@@ -113,7 +113,7 @@ async def test_what_was_unloaded_takes_no_place_of_others_while_it_answers(
     with pytest.raises(EngineError, match="places for adapters are in use") as refusal:
         await control.load_adapter("three", adapters["three"])
     assert refusal.value.status == 503
-    assert await control.loaded_adapters() == ["two"]
+    assert list(await control.loaded_adapters()) == ["two"]
     await stream.close()
     await until(lambda: engine.metric("sequences_running") == 0)
     await control.load_adapter("three", adapters["three"])
@@ -145,7 +145,7 @@ async def test_one_name_loads_once_and_the_port_takes_it_for_done(
             cast_to=object,
         )
     assert refusal.value.code == "adapter_exists"
-    assert await control.loaded_adapters() == ["one"]
+    assert list(await control.loaded_adapters()) == ["one"]
 
 
 async def test_what_is_no_adapter_is_refused_and_leaves_nothing(
@@ -173,7 +173,7 @@ async def test_what_is_no_adapter_is_refused_and_leaves_nothing(
     broken = changed("broken")
     (broken / "adapter_model.safetensors").write_bytes(b"no tensors")
     assert await refused(broken) == 400
-    assert await control.loaded_adapters() == []
+    assert list(await control.loaded_adapters()) == []
     await control.load_adapter("good", adapters["one"])
 
 
@@ -202,7 +202,7 @@ async def test_an_adapter_of_another_base_is_refused_in_words(
         await control.load_adapter("foreign", make_adapter(other, tmp_path / "foreign", seed=1))
     assert refusal.value.status == 400
     assert "\n" not in str(refusal.value)
-    assert await control.loaded_adapters() == ["one"]
+    assert list(await control.loaded_adapters()) == ["one"]
     assert (await _say(client, "toy"), await _say(client, "one")) == before
 
 

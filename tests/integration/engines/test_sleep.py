@@ -47,7 +47,7 @@ async def test_it_ends_what_is_open_sleeps_and_answers_as_before(
     assert await control.ready(), "its process lives"
     with pytest.raises(EngineError, match="sleeps"):
         await control.load_adapter("two", adapters["two"])
-    assert await control.loaded_adapters() == ["one"]
+    assert list(await control.loaded_adapters()) == ["one"]
     await control.wake()
     await control.wake()
     assert not await control.asleep()

@@ -1,6 +1,7 @@
 """Files of adapters: what of them stays on disk, in an engine's pod and on a machine of many."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,17 +29,19 @@ class Engine:
 
     def __init__(self) -> None:
         self.listed: dict[str, Path] = {}
+        self.loads = 0
         self.refuses_to_unload = self.is_crowded = False
 
-    async def loaded_adapters(self) -> list[str]:
+    async def loaded_adapters(self) -> dict[str, str]:
         assert all((path / "adapter_config.json").is_file() for path in self.listed.values())
-        return list(self.listed)
+        return {adapter_id: str(path) for adapter_id, path in self.listed.items()}
 
     async def load_adapter(self, adapter_id: str, path: Path) -> None:
         assert adapter_id not in self.listed, "it knows one of a name"
         if self.is_crowded:
             raise EngineError("All places are in use.", status=503)
         self.listed[adapter_id] = path
+        self.loads += 1
 
     async def unload_adapter(self, adapter_id: str) -> None:
         if self.refuses_to_unload:
@@ -115,6 +118,25 @@ async def test_one_that_does_not_fit_says_so_and_comes_once_others_go(
         stage.want("mv-b")
         await until(lambda: stage.serves("mv-b"))
         assert stage.models.versions() == stage.shelf.versions() == {"mv-b"}
+
+
+async def test_what_an_earlier_agent_loaded_is_known_by_its_folder_and_stays(
+    staged: Callable[..., Any], tmp_path: Path
+) -> None:
+    async with staged() as stage:
+        stage.want("mv-a", "mv-b")
+        await until(lambda: stage.serves("mv-a", "mv-b"))
+        engine = stage.engine
+    # From elsewhere, so that nothing says which version it is.
+    engine.listed["ft:mv-b"] = shutil.copytree(engine.listed["ft:mv-b"], tmp_path / "mv-b")
+    async with staged() as stage:
+        stage.engine.listed = engine.listed
+        await until(lambda: [one.version_id for one in stage.set.statuses()] == ["mv-a"])
+        # Nobody has said that one is not wanted.
+        await stays(lambda: len(engine.listed) == 2)
+        stage.want("mv-a", "mv-b")
+        await until(lambda: stage.serves("mv-a", "mv-b"))
+        assert stage.engine.loads == 1, "mv-b alone was loaded anew"
 
 
 async def test_one_that_is_larger_than_all_there_is_leaves_the_others_alone(

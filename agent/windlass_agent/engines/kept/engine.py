@@ -1,5 +1,6 @@
 """Work that every keeper does for its engine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,8 +17,8 @@ class KeptEngine(Protocol):
         """The public id of its model."""
 
     @property
-    def adapters(self) -> tuple[str, ...]:
-        """Ids of the adapters that answer."""
+    def adapters(self) -> Mapping[str, Path]:
+        """The adapters that answer: by each id the folder that it was loaded from."""
 
     @property
     def max_adapters(self) -> int:

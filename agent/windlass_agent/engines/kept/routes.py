@@ -67,7 +67,10 @@ async def _models(request: web.Request) -> web.Response:
         "max_model_len": engine.context,
     }
     data: list[dict[str, Any]] = [{**shared, "id": engine.model, "parent": None}]
-    data += [{**shared, "id": name, "parent": engine.model} for name in engine.adapters]
+    data += [
+        {**shared, "id": name, "parent": engine.model, "root": str(folder)}
+        for name, folder in engine.adapters.items()
+    ]
     return json_response({"object": "list", "data": data})
 
 

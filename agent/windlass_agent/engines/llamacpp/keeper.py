@@ -1,10 +1,11 @@
 """The servers of one engine: the one that answers, and one that only ends its requests."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from windlass.core.telemetry import logger
 from windlass.inference_api.errors import asleep, model_not_found
@@ -27,6 +28,12 @@ class Turn:
     """The adapter's number in the server; None: the base model alone."""
 
 
+class _Adapter(NamedTuple):
+    # GGUF.
+    file: Path
+    folder: Path
+
+
 class Keeper:
     """Answers for a model and its adapters; a new adapter comes with a new server.
 
@@ -40,7 +47,7 @@ class Keeper:
         self.model = model
         self._base = base
         self.max_adapters = max_adapters
-        self._adapters: dict[str, Path] = {}
+        self._adapters: dict[str, _Adapter] = {}
         self._server: LlamaServer | None = None
         self._retired: LlamaServer | None = None
         self._started = 0
@@ -51,9 +58,9 @@ class Keeper:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def adapters(self) -> tuple[str, ...]:
-        """Names of the adapters that answer."""
-        return tuple(self._adapters)
+    def adapters(self) -> Mapping[str, Path]:
+        """The adapters that answer: by each name the folder that it was loaded from."""
+        return {name: adapter.folder for name, adapter in self._adapters.items()}
 
     @property
     def context(self) -> int:
@@ -120,7 +127,7 @@ class Keeper:
                 # A third server would want memory that the machine may not have.
                 while self._retired is not None:  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_SECONDS)
-                adapters = {**self._adapters, name: target}
+                adapters = {**self._adapters, name: _Adapter(target, folder)}
                 server = await self._begin(adapters)
             except BaseException:
                 # It is tried again and again, and each time would leave a file.
@@ -129,7 +136,9 @@ class Keeper:
             self._retire()
             # Those that were unloaded meanwhile stay so.
             self._adapters = {
-                one: path for one, path in adapters.items() if one == name or one in self._adapters
+                one: adapter
+                for one, adapter in adapters.items()
+                if one == name or one in self._adapters
             }
             self._adopt(server)
 
@@ -152,10 +161,10 @@ class Keeper:
 
     def unload(self, name: str) -> bool:
         """Stops serving an adapter; returns False if it is not loaded. Its open requests go on."""
-        path = self._adapters.pop(name, None)
-        if path is not None:
-            path.unlink(missing_ok=True)
-        return path is not None
+        adapter = self._adapters.pop(name, None)
+        if adapter is not None:
+            adapter.file.unlink(missing_ok=True)
+        return adapter is not None
 
     async def close(self) -> None:
         """Ends all servers."""
@@ -166,9 +175,10 @@ class Keeper:
             if server is not None:
                 await server.end()
 
-    async def _begin(self, adapters: dict[str, Path]) -> LlamaServer:
+    async def _begin(self, adapters: Mapping[str, _Adapter]) -> LlamaServer:
         self._started += 1
-        return await LlamaServer.start(self.settings, self._started, list(adapters.items()))
+        files = [(name, adapter.file) for name, adapter in adapters.items()]
+        return await LlamaServer.start(self.settings, self._started, files)
 
     def _adopt(self, server: LlamaServer) -> None:
         self._server = server

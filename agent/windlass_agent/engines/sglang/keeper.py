@@ -4,10 +4,10 @@ import asyncio
 import json
 import math
 import shutil
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import aiohttp
@@ -24,6 +24,12 @@ _JSON = {"Content-Type": "application/json"}
 _log = logger("engine")
 
 
+class _Adapter(NamedTuple):
+    # SGLang's name.
+    theirs: str
+    folder: Path
+
+
 class SglangKeeper:
     """Answers for a model and its adapters.
 
@@ -38,8 +44,8 @@ class SglangKeeper:
         """Number of requests that are open."""
         self._command = command
         self._server: SglangServer | None = None
-        # SGLang's names by the public ones.
-        self._adapters: dict[str, str] = {}
+        # By their public names.
+        self._adapters: dict[str, _Adapter] = {}
         self._loads = 0
         # SGLang's names of open requests by the public ones.
         self._requests: dict[str, str] = {}
@@ -47,9 +53,9 @@ class SglangKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def adapters(self) -> tuple[str, ...]:
-        """Ids of the adapters that answer."""
-        return tuple(self._adapters)
+    def adapters(self) -> Mapping[str, Path]:
+        """The adapters that answer: by each id the folder that it was loaded from."""
+        return {name: adapter.folder for name, adapter in self._adapters.items()}
 
     @property
     def context(self) -> int:
@@ -80,7 +86,7 @@ class SglangKeeper:
         if model not in self._adapters:
             # SGLang would answer with the base.
             raise model_not_found(model)
-        return {"model": MODEL, "lora_path": self._adapters[model]}
+        return {"model": MODEL, "lora_path": self._adapters[model].theirs}
 
     @asynccontextmanager
     async def posted(
@@ -142,17 +148,17 @@ class SglangKeeper:
             if refused:
                 await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
                 raise KeptFailure(refused)
-            self._adapters[name] = theirs
+            self._adapters[name] = _Adapter(theirs, folder)
 
     def unload(self, name: str) -> bool:
         """Stops serving an adapter; returns False if it is not loaded. Its open requests go on.
 
         SGLang answers once they have ended, so nobody waits for that.
         """
-        theirs = self._adapters.pop(name, None)
-        if theirs is not None:
-            self._spawn(self._forget(theirs))
-        return theirs is not None
+        adapter = self._adapters.pop(name, None)
+        if adapter is not None:
+            self._spawn(self._forget(adapter.theirs))
+        return adapter is not None
 
     async def _forget(self, theirs: str) -> None:
         try:

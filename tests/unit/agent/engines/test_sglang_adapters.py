@@ -37,7 +37,7 @@ async def test_what_an_earlier_life_or_a_refusal_leaves_is_in_nobodys_way(tmp_pa
         keeper = SglangKeeper(SglangCommand(words=(), folder=shared), model="m", max_adapters=1)
         keeper._server = cast("Any", server)
         await keeper.load("a", adapter)
-        assert keeper.adapters == ("a",)
+        assert keeper.adapters == {"a": adapter}
     assert server.shown == [shared / "adapter-1"] * 2
     server.refused = "no room"
     with pytest.raises(KeptFailure, match="no room"):

@@ -327,7 +327,8 @@ class EngineRun:
 
     async def _answer(self, process: EngineProcess, control: EngineControl) -> bool:
         """Answers until it should sleep; returns False once the engine does not."""
-        self._adapters.want(self.workload.engine.adapters)
+        if self._is_told:
+            self._adapters.want(self.workload.engine.adapters)
         self._endpoint, self._control = f"unix://{self._files.socket}", control
         self._become(pb.PHASE_RUNNING)
         async with asyncio.TaskGroup() as group:
