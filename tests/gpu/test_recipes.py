@@ -4,7 +4,6 @@ Llama 3.2 1B (Instruct, which has a chat template) on Alpaca is what they are ma
 its folder, `DATA` Stanford's `alpaca_data.json`. Any other model that the backends know does too.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,29 +15,8 @@ from tests.support.processes.windlass import Windlass, make_single, running
 from windlass.client import Windlass as Client
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu, pytest.mark.timeout(4 * 3600)]
-EXAMPLES = 2000
 STEPS = 100
 HI: list[Any] = [{"role": "user", "content": "Name the three primary colors."}]
-
-
-@pytest.fixture(scope="module")
-def model() -> Path:
-    """The folder of the model to train."""
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("The recipes need a GPU, and torch finds none on this machine.")
-    folder = Path(os.environ.get("E2E_MODEL") or "/nowhere")
-    if not (folder / "config.json").exists():
-        pytest.skip("The recipes need a model: make e2e-gpu MODEL=folder of Llama 3.2 1B.")
-    return folder.resolve()
-
-
-@pytest.fixture(scope="module")
-def chats() -> list[dict[str, Any]]:
-    """The conversations that are trained on."""
-    data = os.environ.get("E2E_DATA")
-    return recipes.read_alpaca(Path(data) if data else None, EXAMPLES)
 
 
 @pytest.fixture(scope="module")
