@@ -28,7 +28,7 @@ class Turn:
     """The adapter's number in the server; None: the base model alone."""
 
 
-class _Adapter(NamedTuple):
+class _Converted(NamedTuple):
     # GGUF.
     file: Path
     folder: Path
@@ -47,7 +47,7 @@ class Keeper:
         self.model = model
         self._base = base
         self.max_adapters = max_adapters
-        self._adapters: dict[str, _Adapter] = {}
+        self._adapters: dict[str, _Converted] = {}
         self._server: LlamaServer | None = None
         self._retired: LlamaServer | None = None
         self._started = 0
@@ -127,7 +127,7 @@ class Keeper:
                 # A third server would want memory that the machine may not have.
                 while self._retired is not None:  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_SECONDS)
-                adapters = {**self._adapters, name: _Adapter(target, folder)}
+                adapters = {**self._adapters, name: _Converted(target, folder)}
                 server = await self._begin(adapters)
             except BaseException:
                 # It is tried again and again, and each time would leave a file.
@@ -175,7 +175,7 @@ class Keeper:
             if server is not None:
                 await server.end()
 
-    async def _begin(self, adapters: Mapping[str, _Adapter]) -> LlamaServer:
+    async def _begin(self, adapters: Mapping[str, _Converted]) -> LlamaServer:
         self._started += 1
         files = [(name, adapter.file) for name, adapter in adapters.items()]
         return await LlamaServer.start(self.settings, self._started, files)

@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json"}
 _log = logger("engine")
 
 
-class _Adapter(NamedTuple):
+class _Renamed(NamedTuple):
     # SGLang's name.
     theirs: str
     folder: Path
@@ -45,7 +45,7 @@ class SglangKeeper:
         self._command = command
         self._server: SglangServer | None = None
         # By their public names.
-        self._adapters: dict[str, _Adapter] = {}
+        self._adapters: dict[str, _Renamed] = {}
         self._loads = 0
         # SGLang's names of open requests by the public ones.
         self._requests: dict[str, str] = {}
@@ -148,7 +148,7 @@ class SglangKeeper:
             if refused:
                 await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
                 raise KeptFailure(refused)
-            self._adapters[name] = _Adapter(theirs, folder)
+            self._adapters[name] = _Renamed(theirs, folder)
 
     def unload(self, name: str) -> bool:
         """Stops serving an adapter; returns False if it is not loaded. Its open requests go on.
