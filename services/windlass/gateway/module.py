@@ -125,6 +125,7 @@ async def build(app: App) -> None:
         app.background(f"gateway.{name}", run)
     app.background("gateway.lines", partial(engines.follow, routes.change))
     app.background("gateway.ejections", engines.probe)
+    app.background("gateway.other_work", partial(engines.weigh, routes.loads))
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)
     app.add_check("gateway.keys", authenticator.check)

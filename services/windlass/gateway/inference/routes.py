@@ -77,6 +77,7 @@ class RouteTable:
         # Between two words on a model that is in use or waited for.
         self.touch_seconds = min(TOUCH_SECONDS, max(1.0, idle_seconds / 3))
         self._routes: dict[str, VersionRoute] = {}
+        self._loads: dict[str, pb.ReplicaLoad] = {}
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
@@ -87,6 +88,10 @@ class RouteTable:
     def find(self, version_id: str) -> VersionRoute | None:
         """The version's route; None while nobody wants it."""
         return self._routes.get(version_id)
+
+    def loads(self) -> Mapping[str, pb.ReplicaLoad]:
+        """What engines have to do, of those that say it, by address."""
+        return self._loads
 
     def touch(self, project_id: str, model: str) -> None:
         """Notes that the model is in use; never waits."""
@@ -140,10 +145,15 @@ class RouteTable:
         return self._inference.WatchRoutes(pb.WatchRoutesRequest(), wait_for_ready=True)
 
     def _apply(self, delta: pb.RoutesDelta) -> None:
+        if delta.snapshot:
+            self._routes, self._loads = {}, {}
+        for load in delta.loads:
+            if load.HasField("requests") or load.HasField("cache_percent"):
+                self._loads[load.address] = load
+            else:
+                self._loads.pop(load.address, None)
         if not (delta.snapshot or delta.routes or delta.deleted):
             return
-        if delta.snapshot:
-            self._routes = {}
         for version_id in delta.deleted:
             self._routes.pop(version_id, None)
         for route in delta.routes:

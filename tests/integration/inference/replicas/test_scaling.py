@@ -116,8 +116,8 @@ async def test_full_caches_make_more_of_it_while_requests_are_open(served: Serve
     await until(lambda: len(east.engines("tiny")) == 1, 40)
 
 
-async def test_a_use_of_caches_that_cannot_be_is_not_known(served: Served) -> None:
-    platform, _ = served
+async def test_a_load_that_cannot_be_is_not_known(served: Served) -> None:
+    platform, routes = served
     east = await platform.live_cluster()
     model = await platform.import_model("tiny", FILES, **platform.tenant())
     made = await put(platform, "tiny", min_replicas=1, max_replicas=3)
@@ -125,6 +125,7 @@ async def test_a_use_of_caches_that_cannot_be_is_not_known(served: Served) -> No
     engine = await east.next_engine("tiny")
     await east.run(engine, cache_percent=50)
     await shows(platform, engine.id, 50)
+    await until(lambda: [one.cache_percent for one in routes.loads.values()] == [50])
     for wrong in (101, -1, 2**31 - 1):
         await east.run(engine, cache_percent=wrong)
         await shows(platform, engine.id, None)

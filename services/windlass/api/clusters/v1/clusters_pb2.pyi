@@ -1405,6 +1405,7 @@ class ServingLoad(google.protobuf.message.Message):
     GPU_PERCENT_FIELD_NUMBER: builtins.int
     WAIT_SECONDS_FIELD_NUMBER: builtins.int
     REQUESTS_AT_ONCE_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
     cache_percent: builtins.int
     """Of its room for keys and values, what its requests use: 0 to 100, a multiple of 5. Absent
     where the engine does not say.
@@ -1417,6 +1418,8 @@ class ServingLoad(google.protobuf.message.Message):
     """That a request waits in it, in steps of a tenth. Absent where the engine does not say."""
     requests_at_once: builtins.int
     """Requests that it answers at once while others wait in it. Absent while none has waited."""
+    requests: builtins.int
+    """Requests in it, those that wait included. Absent where the engine does not say."""
     def __init__(
         self,
         *,
@@ -1424,13 +1427,16 @@ class ServingLoad(google.protobuf.message.Message):
         gpu_percent: builtins.int | None = ...,
         wait_seconds: builtins.float | None = ...,
         requests_at_once: builtins.int | None = ...,
+        requests: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests", b"_requests"]) -> typing.Literal["requests"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_requests_at_once", b"_requests_at_once"]) -> typing.Literal["requests_at_once"] | None: ...
     @typing.overload

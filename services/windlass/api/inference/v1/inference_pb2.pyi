@@ -822,6 +822,40 @@ class Endpoint(google.protobuf.message.Message):
 Global___Endpoint: typing_extensions.TypeAlias = Endpoint
 
 @typing.final
+class ReplicaLoad(google.protobuf.message.Message):
+    """What a replica has to do, as its agent says: a mean over half a minute, in steps."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
+    CACHE_PERCENT_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """That of its endpoint, and the version that it runs."""
+    engine_version_id: builtins.str
+    requests: builtins.int
+    """Requests in it, of whomever. Absent where nobody says."""
+    cache_percent: builtins.int
+    """Of its room for keys and values, what its requests use; likewise."""
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        engine_version_id: builtins.str = ...,
+        requests: builtins.int | None = ...,
+        cache_percent: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_requests", b"_requests", "cache_percent", b"cache_percent", "requests", b"requests"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_requests", b"_requests", "address", b"address", "cache_percent", b"cache_percent", "engine_version_id", b"engine_version_id", "requests", b"requests"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests", b"_requests"]) -> typing.Literal["requests"] | None: ...
+
+Global___ReplicaLoad: typing_extensions.TypeAlias = ReplicaLoad
+
+@typing.final
 class WatchRoutesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -841,6 +875,7 @@ class RoutesDelta(google.protobuf.message.Message):
     ROUTES_FIELD_NUMBER: builtins.int
     DELETED_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
+    LOADS_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
     """`routes` and those of the messages that follow up to one without `more` are all there are."""
     more: builtins.bool
@@ -851,6 +886,10 @@ class RoutesDelta(google.protobuf.message.Message):
     def deleted(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Version ids."""
 
+    @property
+    def loads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplicaLoad]:
+        """Of replicas whose load is another than before; of one that is gone, without numbers."""
+
     def __init__(
         self,
         *,
@@ -858,8 +897,9 @@ class RoutesDelta(google.protobuf.message.Message):
         routes: collections.abc.Iterable[Global___Route] | None = ...,
         deleted: collections.abc.Iterable[builtins.str] | None = ...,
         more: builtins.bool = ...,
+        loads: collections.abc.Iterable[Global___ReplicaLoad] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "more", b"more", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "loads", b"loads", "more", b"more", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
 
 Global___RoutesDelta: typing_extensions.TypeAlias = RoutesDelta
 

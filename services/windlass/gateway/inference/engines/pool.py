@@ -39,6 +39,10 @@ class EngineConnectionPool:
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
+        # Others', as far as this gateway makes up for them; see OtherWork.
+        self.others = 0
+        # Its cache has no room for what was known from earlier requests.
+        self.full = False
         # In steps, so that requests are shared by engines that are about as far as each other.
         self.distance = self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
         self._connect_seconds = math.inf
