@@ -241,6 +241,11 @@ async def test_its_engine_has_no_paths_no_sockets_and_no_tokens_of_others(
         tunnelled.append(workload_id)
         return f"unix://{own}"
 
+    # A door at an address that nobody has pinned.
+    knocked: list[object] = []
+    door = await asyncio.start_server(lambda *ends: knocked.append(ends), "127.0.0.1", 0)
+    direct = f"127.0.0.1:{door.sockets[0].getsockname()[1]}"
+
     site = web.UnixSite(runner, str(own))
     await site.start()
     control = ControlPlane(clusters=rogue.address, jobs=rogue.address, credential=rogue.credential)
@@ -254,6 +259,7 @@ async def test_its_engine_has_no_paths_no_sockets_and_no_tokens_of_others(
         engine,
         pb.PHASE_RUNNING,
         endpoint=f"unix://{secret}",
+        direct=pb.DirectEndpoint(address=direct, certificate_digest=b"x" * 32),
         capabilities=pb.EngineCapabilities(
             routes=["/v1/files", "/v1/api_keys", "/v1/models"], context_length=512
         ),
@@ -264,6 +270,8 @@ async def test_its_engine_has_no_paths_no_sockets_and_no_tokens_of_others(
     assert answer.status_code == 200, (answer.text, reached, tunnelled, windlass.log()[-2000:])
     assert answer.json()["choices"][0]["message"]["content"] == "forged", answer.text
     assert set(tunnelled) == {engine.id}, "the address that it named was not asked"
+    assert not knocked, "nor the other"
+    door.close()
     with tenants.member.http() as http:
         assert http.get("/v1/files").json()["object"] == "list"
         assert http.post("/v1/files").status_code == 400

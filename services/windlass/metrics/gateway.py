@@ -41,6 +41,12 @@ EJECTED = Gauge(
     "windlass_inference_ejected_engines",
     "Engines that this gateway leaves out, or lets back slowly, because they did not answer.",
 )
+ENGINE_CONNECTIONS = Counter(
+    "windlass_inference_engine_connections_total",
+    "Connections made to engines: on this machine, at an address, directly through a machine's "
+    "door, by a tunnel that ends here, or by one that ends at another replica.",
+    ["kind"],
+)
 HEDGED = Counter(
     "windlass_inference_hedged_requests_total",
     "Requests that were sent to two engines, by which one began to answer first.",

@@ -108,7 +108,7 @@ def is_stale(certificate: bytes) -> bool:
 
 
 class ClientIdentity:
-    """TLS by which a client of an authority shows itself, with a certificate that is never stale."""
+    """TLS by which a client of an authority shows itself; its certificate is never stale."""
 
     def __init__(self, authority: Authority, tls: ssl.SSLContext):
         self._authority = authority

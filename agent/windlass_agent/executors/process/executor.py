@@ -23,7 +23,8 @@ class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need.
+    those whose jobs can run, `libraries` what some of their settings need. `direct` is told of
+    every workload that has an endpoint.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class ProcessExecutor:
         backends: Sequence[str],
         libraries: Sequence[str] = (),
         changed: Callable[[], None],
+        direct: pb.DirectEndpoint | None = None,
     ):
+        self._direct = direct
         self._kinds = kinds
         self._sleeping = sleeping
         self._backends = backends
@@ -85,6 +88,9 @@ class ProcessExecutor:
         statuses = list(self._refused.values())
         for driver in self._drivers.values():
             statuses += driver.statuses()
+        for status in statuses:
+            if self._direct is not None and status.endpoint:
+                status.direct.CopyFrom(self._direct)
         return statuses
 
     async def adopt(self) -> None:

@@ -21,6 +21,7 @@ MAX_ENGINE_SLOTS = 64
 MAX_AMOUNT = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_DEVICES = 64
+DIGEST_BYTES = 32
 # Of what an agent calls a device.
 MAX_NAME = 100
 
@@ -109,6 +110,16 @@ def endpoint(policy: OperatorPolicy, said: str, cluster_id: str, workload_id: st
     if not said:
         return ""
     return said if _is_allowed(policy, said) else f"tunnel://{cluster_id}/{workload_id}"
+
+
+def is_direct(policy: OperatorPolicy, said: pb.DirectEndpoint) -> bool:
+    """Returns True if gateways may connect to the listener that an agent says it has."""
+    found = _ADDRESS.fullmatch(said.address)
+    if found is None or not found[3] or len(said.certificate_digest) != DIGEST_BYTES:
+        return False
+    host = said.address.removesuffix(found[3])
+    port = int(found[3][1:])
+    return 0 < port < 65_536 and bool({host, said.address} & set(policy.addresses))
 
 
 def _is_allowed(policy: OperatorPolicy, said: str) -> bool:

@@ -6,9 +6,11 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 
+from windlass.api.clusters.v1.clusters_pb2 import DirectEndpoint
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
@@ -32,6 +34,13 @@ UNKNOWN_SECONDS = 60.0
 Key = tuple[str, str]
 
 
+class DirectAddress(NamedTuple):
+    """A door to a machine's engines, and the SHA-256 of the certificate that it shows."""
+
+    address: str
+    digest: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class EngineEndpoint:
     """One engine that has the model loaded."""
@@ -47,6 +56,8 @@ class EngineEndpoint:
     task: str = ""
     # Requests that a gateway has open there at once; 0 for any number.
     places: int = 0
+    # A way that is tried before that of its address.
+    direct: DirectAddress | None = None
 
     def has_room(self, active: int) -> bool:
         """Returns True if one more than so many requests may be open."""
@@ -179,7 +190,12 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             cache_salt=able.cache_salt,
             task=able.task,
             places=_places(able.max_concurrency),
+            direct=_direct(message.direct) if message.HasField("direct") else None,
         )
+
+
+def _direct(message: DirectEndpoint) -> DirectAddress:
+    return DirectAddress(message.address, message.certificate_digest)
 
 
 def _places(concurrency: int) -> int:

@@ -683,9 +683,12 @@ class ClusterSpec(google.protobuf.message.Message):
     QUOTA_FIELD_NUMBER: builtins.int
     REMOVED_FIELD_NUMBER: builtins.int
     CLUSTER_ID_FIELD_NUMBER: builtins.int
+    GATEWAYS_AUTHORITY_FIELD_NUMBER: builtins.int
     revision: builtins.int
     cluster_id: builtins.str
     """Marks what is made for it, so that two agents in one cluster leave each other's alone."""
+    gateways_authority: builtins.bytes
+    """Of a machine: the authority (PEM) whose clients may ask its engines directly."""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
     @property
@@ -702,9 +705,10 @@ class ClusterSpec(google.protobuf.message.Message):
         quota: Global___QuotaSpec | None = ...,
         removed: collections.abc.Iterable[Global___Assignment] | None = ...,
         cluster_id: builtins.str = ...,
+        gateways_authority: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "cluster_id", b"cluster_id", "quota", b"quota", "removed", b"removed", "revision", b"revision"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "cluster_id", b"cluster_id", "gateways_authority", b"gateways_authority", "quota", b"quota", "removed", b"removed", "revision", b"revision"]) -> None: ...
 
 Global___ClusterSpec: typing_extensions.TypeAlias = ClusterSpec
 
@@ -1339,6 +1343,7 @@ class WorkloadStatus(google.protobuf.message.Message):
     OBJECT_STATUS_FIELD_NUMBER: builtins.int
     LOG_TAIL_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
+    DIRECT_FIELD_NUMBER: builtins.int
     workload_id: builtins.str
     generation: builtins.int
     phase: Global___Phase.ValueType
@@ -1371,6 +1376,12 @@ class WorkloadStatus(google.protobuf.message.Message):
     def load(self) -> Global___ServingLoad:
         """Of a running engine; absent where its agent does not say."""
 
+    @property
+    def direct(self) -> Global___DirectEndpoint:
+        """Another way to a running engine than `endpoint`; owners of workloads hear of it only where the
+        operator has pinned its address.
+        """
+
     def __init__(
         self,
         *,
@@ -1389,11 +1400,34 @@ class WorkloadStatus(google.protobuf.message.Message):
         object_status: builtins.bytes = ...,
         log_tail: builtins.str = ...,
         load: Global___ServingLoad | None = ...,
+        direct: Global___DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "direct", b"direct", "load", b"load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "direct", b"direct", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
 
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
+
+@typing.final
+class DirectEndpoint(google.protobuf.message.Message):
+    """A listener of an agent with TLS, for requests to any engine of its machine."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    CERTIFICATE_DIGEST_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """`host:port`."""
+    certificate_digest: builtins.bytes
+    """SHA-256 of the certificate (DER) that it shows."""
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        certificate_digest: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "certificate_digest", b"certificate_digest"]) -> None: ...
+
+Global___DirectEndpoint: typing_extensions.TypeAlias = DirectEndpoint
 
 @typing.final
 class ServingLoad(google.protobuf.message.Message):

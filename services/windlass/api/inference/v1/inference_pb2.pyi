@@ -805,19 +805,25 @@ class Endpoint(google.protobuf.message.Message):
     ENGINE_ID_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     CAPABILITIES_FIELD_NUMBER: builtins.int
+    DIRECT_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     address: builtins.str
     @property
     def capabilities(self) -> windlass.api.clusters.v1.clusters_pb2.EngineCapabilities: ...
+    @property
+    def direct(self) -> windlass.api.clusters.v1.clusters_pb2.DirectEndpoint:
+        """A way to it that is tried before that of its address, if there is one."""
+
     def __init__(
         self,
         *,
         engine_id: builtins.str = ...,
         address: builtins.str = ...,
         capabilities: windlass.api.clusters.v1.clusters_pb2.EngineCapabilities | None = ...,
+        direct: windlass.api.clusters.v1.clusters_pb2.DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "engine_id", b"engine_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "direct", b"direct"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "direct", b"direct", "engine_id", b"engine_id"]) -> None: ...
 
 Global___Endpoint: typing_extensions.TypeAlias = Endpoint
 

@@ -14,6 +14,7 @@ from windlass.gateway.inference.engines.connection import (
     EngineConnection,
     EngineSilent,
 )
+from windlass.gateway.inference.engines.direct import DirectWays
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
@@ -60,6 +61,7 @@ class Engines:
         self,
         tunnels: Lanes | None = None,
         *,
+        directly: DirectWays | None = None,
         weights: Mapping[str, int] = EVEN,
         priorities: Mapping[str, int] = EVEN,
         hedge_seconds: float = 0.0,
@@ -73,6 +75,7 @@ class Engines:
         self._hedge_seconds = hedge_seconds
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
+        self._directly = directly
         self._ejections = Ejections(lambda address: self._pool(address).active)
         classes = PriorityClasses(priorities)
         self._places = Places(self.choose, self._ejections.able, weights, classes)
@@ -178,6 +181,7 @@ class Engines:
             if place.pool.address not in left:
                 self._move(place, [*left.values()])
             address = place.pool.address
+            place.pool.direct = left[address].direct
             try:
                 connection = await place.pool.send(*sent[:5], fresh=broke_off)
             except EngineBroken as error:
@@ -286,7 +290,9 @@ class Engines:
     def _pool(self, address: str) -> EngineConnectionPool:
         found = self._pools.get(address)
         if found is None:
-            found = self._pools[address] = EngineConnectionPool(address, self._tunnels)
+            found = self._pools[address] = EngineConnectionPool(
+                address, self._tunnels, self._directly
+            )
             self._drop_idle()
         return found
 
