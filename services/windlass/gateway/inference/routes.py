@@ -101,7 +101,7 @@ class RouteTable:
         return self._routes.get(version_id)
 
     def loads(self) -> Mapping[str, pb.ReplicaLoad]:
-        """What engines have to do, of those that say it, by address."""
+        """The load of each engine that says it, by address."""
         return self._loads
 
     def touch(self, project_id: str, model: str) -> None:

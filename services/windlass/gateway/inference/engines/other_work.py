@@ -74,7 +74,7 @@ class _OwnRequests:
 
     @property
     def most(self) -> float:
-        """What a figure has at most of them, since it comes late."""
+        """The most that a figure has of them, since it comes late."""
         return max(self.mean, self._slow)
 
 
