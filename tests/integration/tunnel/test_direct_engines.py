@@ -96,7 +96,8 @@ class Stage:
 
 
 def connections(kind: str) -> float:
-    return ENGINE_CONNECTIONS.labels(kind)._value.get()
+    value: float = ENGINE_CONNECTIONS.labels(kind)._value.get()
+    return value
 
 
 @pytest.fixture

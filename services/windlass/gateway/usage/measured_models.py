@@ -14,6 +14,7 @@ MOST, MOST_OF_PROJECT = 300, 50
 IDLE_SECONDS = 600.0
 # No model's or project's name.
 OTHERS = "(others)"
+_REST = (OTHERS, OTHERS)
 OUTCOMES = ("answered", "refused", "failed", "left")
 _LEFT = 499
 
@@ -61,36 +62,32 @@ class MeasuredModels:
     def of(self, model: str, project_id: str) -> ModelSeries:
         """The series that a request counts in."""
         now = self._clock()
-        found = (
-            self._known(model, project_id, now)
-            or self._known(OTHERS, project_id, now)
-            or self._known(OTHERS, OTHERS, now)
-        )
+        found = self._known((model, project_id), now) or self._known((OTHERS, project_id), now)
+        found = found or self._pairs.get(_REST) or self._added(_REST)
         found.used_at = now
         return found
 
-    def _known(self, model: str, project_id: str, now: float) -> ModelSeries | None:
-        pair = (model, project_id)
+    def _known(self, pair: tuple[str, str], now: float) -> ModelSeries | None:
+        """The pair's series, made where there is room; None where there is none."""
         if (found := self._pairs.get(pair)) is not None:
             self._pairs.move_to_end(pair)
             return found
-        if not self._has_room(pair, now):
-            return None
-        self._of_project[project_id] += 1
+        return self._added(pair) if self._has_room(pair, now) else None
+
+    def _added(self, pair: tuple[str, str]) -> ModelSeries:
+        self._of_project[pair[1]] += 1
         made = self._pairs[pair] = ModelSeries(*pair)
         return made
 
     def _has_room(self, pair: tuple[str, str], now: float) -> bool:
         """Returns True if there is a place for one more pair, or an idle one's."""
         model, project_id = pair
-        if pair == (OTHERS, OTHERS):
-            return True
         if model != OTHERS and self._of_project[project_id] >= MOST_OF_PROJECT:
             own = next(one for one in self._pairs if one[1] == project_id and one[0] != OTHERS)
             return self._forget_idle(own, now)
         if len(self._pairs) < MOST:
             return True
-        oldest = next(one for one in self._pairs if one != (OTHERS, OTHERS))
+        oldest = next(one for one in self._pairs if one != _REST)
         return self._forget_idle(oldest, now)
 
     def _forget_idle(self, pair: tuple[str, str], now: float) -> bool:
