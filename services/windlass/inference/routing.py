@@ -71,12 +71,12 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
     hindrances = []
     for engine in engines:
         if (found := hindrance(name, engine, view)) is None:
-            status = view.status(engine)
+            status, capacity = view.status(engine), view.clusters[engine.cluster_id].capacity
             route.endpoints.add(
                 engine_id=engine.id,
                 address=status.endpoint,
                 capabilities=status.capabilities,
-                direct=_direct(status, view.clusters[engine.cluster_id]),
+                direct=capacity.direct if capacity.HasField("direct") else None,
             )
         else:
             hindrances.append(found)
@@ -87,15 +87,6 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
         route.error, route.waits_for = min(
             hindrances, key=lambda one: (bool(one[0]), one[1] == _NO_PLACE)
         )
-
-
-def _direct(
-    status: clusters_pb2.WorkloadStatus, cluster: clusters_pb2.Cluster
-) -> clusters_pb2.DirectEndpoint | None:
-    """The way past the tunnel, for as long as the operator pins its address."""
-    address = status.direct.address
-    pinned = {address, address.rpartition(":")[0]} & {*cluster.addresses}
-    return status.direct if address and pinned else None
 
 
 def _keep_answering(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) -> None:

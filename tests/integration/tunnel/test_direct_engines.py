@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from tests.integration.tunnel.test_gateway_connections import Site, site
-from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -235,21 +234,32 @@ async def test_a_door_that_does_not_open_is_left_for_a_while(
 ) -> None:
     # However busy this machine is.
     monkeypatch.setattr(pools, "NEAR_SECONDS", 60.0)
-    pool = stage.pool(direct=DirectAddress(f"127.0.0.1:{free_port()}", b"x" * 32))
+    # Of an agent's life before.
+    pool = stage.pool(direct=DirectAddress(stage.told.address, b"x" * 32))
     answer = await send(pool, text="asked")
     assert pool.distance == 1
     pool.done(answer)
     pool.close()
-    pool.direct = stage.where
     before = connections("direct")
-    assert await pool.reachable()
-    assert connections("direct") == before, "it is not tried for each request"
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectWays, "connect", fails)
+        assert await pool.reachable(), "it is not tried for each request"
     loop = asyncio.get_running_loop()
     now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + 31)
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectWays, "connect", fails)
+        patch.setattr(loop, "time", lambda: now() + 31)
+        with pytest.raises(LookupError):
+            await pool.reachable()
+    # Another door, as of the agent's next life, is tried at once.
+    pool.direct = stage.where
     assert await pool.reachable()
     assert connections("direct") == before + 1
     assert pool.distance == 0, "nearer than by the tunnel"
+
+
+async def fails(*_: object) -> None:
+    raise LookupError
 
 
 async def test_a_request_that_has_gone_out_is_not_sent_again_by_the_tunnel(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.clusters.domain.policy import OperatorPolicy, is_direct
+from windlass.clusters.domain.policy import OperatorPolicy, granted, is_direct, warnings
 
 POLICY = OperatorPolicy(addresses=("gpu-1.example", "10.0.0.7:8444", "[fd00::7]"))
 
@@ -33,6 +33,16 @@ def test_what_is_pinned_is_told(address: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is(address: str) -> None:
     assert not is_direct(POLICY, told(address))
+
+
+def test_a_door_elsewhere_does_not_count_and_is_told_to_the_operator() -> None:
+    pinned, other = (pb.Capacity(direct=told(one)) for one in ("10.0.0.7:8444", "10.0.0.8:8444"))
+    assert granted(POLICY, pinned).direct == pinned.direct
+    assert not warnings(POLICY, "", pinned)
+    assert not granted(POLICY, other).HasField("direct")
+    (warning,) = warnings(POLICY, "", other)
+    assert "reached at 10.0.0.8:8444, which is no address of the cluster's" in warning
+    assert "\n" not in warnings(POLICY, "", pb.Capacity(direct=told("a\nb")))[0]
 
 
 @given(st.text(max_size=40), st.binary(max_size=40))

@@ -109,22 +109,18 @@ def test_a_load_is_what_the_engines_agent_says(
     assert found == ({"unix:///x": load} if load else {})
 
 
-@pytest.mark.parametrize(
-    ("pinned", "is_told"),
-    [(["10.0.0.7"], True), (["10.0.0.7:8444"], True), (["10.0.0.8"], False), ([], False)],
-)
-def test_a_door_is_told_for_as_long_as_its_address_is_pinned(
-    pinned: list[str], is_told: bool
-) -> None:
-    status = clusters_pb2.WorkloadStatus()
-    status.CopyFrom(ANSWERS)
-    status.direct.address = "10.0.0.7:8444"
+@pytest.mark.parametrize("has_door", [True, False])
+def test_a_machines_door_leads_to_each_of_its_engines(has_door: bool) -> None:
     cluster = clusters_pb2.Cluster()
     cluster.CopyFrom(CLUSTER)
-    cluster.addresses[:] = pinned
-    view = View(names={BASE.version_id: BASE}, statuses={"eng-1": status}, clusters={"c1": cluster})
+    if has_door:
+        cluster.capacity.direct.address = "10.0.0.7:8444"
+    view = View(
+        names={BASE.version_id: BASE}, statuses={"eng-1": ANSWERS}, clusters={"c1": cluster}
+    )
     (endpoint,) = routes_of(Rows(3.0, [engine()], WANTS), view, "builtin")["mv-1"].endpoints
-    assert endpoint.HasField("direct") is is_told
+    assert endpoint.HasField("direct") is has_door
+    assert endpoint.direct == cluster.capacity.direct
     assert endpoint.address == "unix:///x"
 
 

@@ -23,8 +23,8 @@ class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need. `direct` is told of
-    every workload that has an endpoint.
+    those whose jobs can run, `libraries` what some of their settings need. `direct` leads to
+    engines beside the tunnel.
     """
 
     def __init__(
@@ -88,9 +88,6 @@ class ProcessExecutor:
         statuses = list(self._refused.values())
         for driver in self._drivers.values():
             statuses += driver.statuses()
-        for status in statuses:
-            if self._direct is not None and status.endpoint:
-                status.direct.CopyFrom(self._direct)
         return statuses
 
     async def adopt(self) -> None:
@@ -138,4 +135,5 @@ class ProcessExecutor:
             backends=self._backends,
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,
+            direct=self._direct,
         )

@@ -161,6 +161,8 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
             memory_bytes=_within(said.held_by_engines.memory_bytes, capacity.memory_bytes),
         )
         capacity.held_by_engines.CopyFrom(held)
+    if not is_direct(policy, said.direct):
+        capacity.ClearField("direct")
     del capacity.devices[:]
     capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
     if not jobs:
@@ -202,6 +204,12 @@ def warnings(policy: OperatorPolicy, executor: str, said: pb.Capacity) -> list[s
     ):
         if offered > most:
             found.append(f"Its agent offers {offered} {what}, of which {most} count.")
+    if said.HasField("direct") and not is_direct(policy, said.direct):
+        where = _printable(said.direct.address)
+        found.append(
+            f"Its agent says that its engines are reached at {where}, which is no address of the "
+            "cluster's: gateways use the tunnel."
+        )
     return found
 
 

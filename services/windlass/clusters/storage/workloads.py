@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.clusters.domain import records
-from windlass.clusters.domain.policy import OperatorPolicy, endpoint, is_direct
+from windlass.clusters.domain.policy import OperatorPolicy, endpoint
 from windlass.clusters.domain.records import ChangeBatch
 from windlass.clusters.domain.reported import bound_load, bound_texts
 from windlass.clusters.storage.clusters import policy_of, require_session, superseded, unregistered
@@ -214,8 +214,6 @@ class WorkloadStore:
                 bound_load(status)
                 said, workload_id = status.endpoint, status.workload_id
                 status.endpoint = endpoint(policy, said, cluster_id, workload_id)
-                if not (said and is_direct(policy, status.direct)):
-                    status.ClearField("direct")
             changed = await self._changed(connection, cluster_id, statuses)
             if not changed:
                 return set()

@@ -1343,7 +1343,6 @@ class WorkloadStatus(google.protobuf.message.Message):
     OBJECT_STATUS_FIELD_NUMBER: builtins.int
     LOG_TAIL_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
-    DIRECT_FIELD_NUMBER: builtins.int
     workload_id: builtins.str
     generation: builtins.int
     phase: Global___Phase.ValueType
@@ -1376,12 +1375,6 @@ class WorkloadStatus(google.protobuf.message.Message):
     def load(self) -> Global___ServingLoad:
         """Of a running engine; absent where its agent does not say."""
 
-    @property
-    def direct(self) -> Global___DirectEndpoint:
-        """Another way to a running engine than `endpoint`; owners of workloads hear of it only where the
-        operator has pinned its address.
-        """
-
     def __init__(
         self,
         *,
@@ -1400,10 +1393,9 @@ class WorkloadStatus(google.protobuf.message.Message):
         object_status: builtins.bytes = ...,
         log_tail: builtins.str = ...,
         load: Global___ServingLoad | None = ...,
-        direct: Global___DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "direct", b"direct", "load", b"load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "direct", b"direct", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
 
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
 
@@ -1702,6 +1694,7 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
+    DIRECT_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1740,6 +1733,12 @@ class Capacity(google.protobuf.message.Message):
     def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines that can sleep there."""
 
+    @property
+    def direct(self) -> Global___DirectEndpoint:
+        """Of a machine: another way to its engines than the tunnel. It counts only where the operator has
+        pinned its address.
+        """
+
     def __init__(
         self,
         *,
@@ -1761,9 +1760,10 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        direct: Global___DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["direct", b"direct", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

@@ -47,9 +47,9 @@ class EngineConnectionPool:
         self._address = urlsplit(address)
         self._tunnels = tunnels
         self._directly = directly
-        # The door that leads there past the tunnel; and until when that is not tried again.
+        # The door that leads there past the tunnel; and one that did not open, until when.
         self.direct: DirectAddress | None = None
-        self._shut_until = 0.0
+        self._shut: tuple[DirectAddress | None, float] = (None, 0.0)
         self._loop = asyncio.get_running_loop()
         self._idle: list[EngineConnection] = []
         self._heads: dict[str, bytes] = {}
@@ -168,7 +168,9 @@ class EngineConnectionPool:
     async def _past_tunnel(self) -> EngineConnection | None:
         """A connection through the door, if there is one that opens."""
         loop, door = self._loop, self.direct
-        if self._directly is None or door is None or loop.time() < self._shut_until:
+        if self._directly is None or door is None:
+            return None
+        if self._shut[0] == door and loop.time() < self._shut[1]:
             return None
         try:
             connection = await self._directly.connect(
@@ -176,7 +178,7 @@ class EngineConnectionPool:
             )
         except OSError as error:
             log.warning("engine_not_reached_directly", engine=self.address, error=repr(error))
-            self._shut_until = loop.time() + SHUT_SECONDS
+            self._shut = (door, loop.time() + SHUT_SECONDS)
             return None
         self._way = _DIRECT
         return connection
