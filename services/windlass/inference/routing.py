@@ -248,6 +248,9 @@ def _pages(
     loaded = [page for page, _ in stream_pages(loads) if page]
     for number, (page, more) in enumerate(stream_pages(routes, STREAM_PAGE_BYTES // 2)):
         first = not number
+        if loaded and not (snapshot or page or gone):
+            # Nothing but loads has changed.
+            continue
         yield pb.RoutesDelta(
             snapshot=snapshot and first,
             routes=page,
