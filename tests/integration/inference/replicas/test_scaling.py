@@ -123,9 +123,15 @@ async def test_a_load_that_cannot_be_is_not_known(served: Served) -> None:
     made = await put(platform, "tiny", min_replicas=1, max_replicas=3)
     assert made.target_cache == 90
     engine = await east.next_engine("tiny")
-    await east.run(engine, cache_percent=50)
+    await east.run(engine, cache_percent=50, requests=7)
     await shows(platform, engine.id, 50)
-    await until(lambda: [one.cache_percent for one in routes.loads.values()] == [50])
+    # Gateways hear of it too.
+    told = {"cache_percent": 50, "requests": 7, "engine_version_id": model.version_id}
+    await until(
+        lambda: (
+            [{name: getattr(one, name) for name in told} for one in routes.loads.values()] == [told]
+        )
+    )
     for wrong in (101, -1, 2**31 - 1):
         await east.run(engine, cache_percent=wrong)
         await shows(platform, engine.id, None)
