@@ -274,7 +274,7 @@ class Engines:
         pools = [known(one.address) or self._pool(one.address) for one in endpoints]
         # Whole lists at a time, since this is done for each request and replicas may be many.
         # By open requests, then by distance: a near engine gets at most one more than a far one.
-        work = [(pool.active + pool.others) * FARTHEST + pool.distance for pool in pools]
+        work = [pool.active * FARTHEST + pool.behind for pool in pools]
         least = min(work)
         if conversation:
             # Rendezvous: an engine that comes or goes moves its own conversations alone.

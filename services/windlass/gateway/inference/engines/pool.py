@@ -55,15 +55,35 @@ class EngineConnectionPool:
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
-        # Others', as far as this gateway makes up for them; see OtherWork.
-        self.others = 0
         # Its cache has no room for what was known from earlier requests.
         self.full = False
-        # In steps, so that requests are shared by engines that are about as far as each other.
-        self.distance = self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
+        self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
+        self._others, self._distance = 0, self._way
+        # Both in one number, in steps, which costs a choice among many the least.
+        self.behind = self._way
         self._connect_seconds = math.inf
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
+
+    @property
+    def others(self) -> int:
+        """Requests of others there, as far as this gateway makes up for them; see OtherWork."""
+        return self._others
+
+    @others.setter
+    def others(self, requests: int) -> None:
+        self._others = requests
+        self.behind = requests * FARTHEST + self._distance
+
+    @property
+    def distance(self) -> int:
+        """The way there in steps, so that engines about as far as each other share requests."""
+        return self._distance
+
+    @distance.setter
+    def distance(self, steps: int) -> None:
+        self._distance = steps
+        self.behind = self._others * FARTHEST + steps
 
     async def send(
         self,
