@@ -34,6 +34,7 @@ from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
 from windlass_agent.loop import run as run_loop
 from windlass_agent.machine import look
+from windlass_agent.tunnel.direct import MachineDoor
 from windlass_agent.tunnel.workloads import WorkloadAccess
 
 cli = typer.Typer(add_completion=False)
@@ -218,10 +219,38 @@ async def _parts(
         async with kubernetes_parts(settings, control, changed.set) as parts:
             yield parts
         return
-    executor = process_executor(
+    async with _door(settings) as (door, direct):
+        executor = await _process_executor(settings, control, changed, runner_command, direct)
+        yield executor, WorkloadAccess(control, executor, door)
+
+
+@contextlib.asynccontextmanager
+async def _door(
+    settings: AgentSettings,
+) -> AsyncIterator[tuple[MachineDoor | None, pb.DirectEndpoint | None]]:
+    """The door for gateways that come directly, and what to tell of it; raises OSError."""
+    if not settings.engine_listener:
+        yield None, None
+        return
+    door = MachineDoor(settings.engine_listener, settings.engine_address)
+    try:
+        yield door, await door.open()
+    finally:
+        await door.close()
+
+
+async def _process_executor(
+    settings: AgentSettings,
+    control: ControlPlane,
+    changed: asyncio.Event,
+    runner_command: Sequence[str],
+    direct: pb.DirectEndpoint | None,
+) -> Executor:
+    return process_executor(
         data=settings.data_dir,
         control=control,
         changed=changed.set,
+        direct=direct,
         machine=await asyncio.to_thread(look, settings.gpus),
         slots=settings.slots,
         engine_slots=settings.engine_slots,
@@ -246,7 +275,6 @@ async def _parts(
         spare_trainers=settings.spare_trainers,
         spare_idle_seconds=settings.spare_idle_seconds,
     )
-    yield executor, WorkloadAccess(control, executor)
 
 
 async def _until_signal(agent: Agent) -> None:

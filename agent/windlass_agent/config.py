@@ -93,6 +93,18 @@ class AgentSettings(BaseSettings):
     spare_idle_seconds: int = Field(
         1800, ge=0, description="Seconds after which such a trainer is ended unused; 0: never."
     )
+    engine_listener: str = Field(
+        "",
+        pattern=r"^(|.+:[0-9]{1,5})$",
+        description="Address as host:port where gateways reach this machine's engines directly, by "
+        "TLS; empty: through the tunnel alone.",
+    )
+    engine_address: str = Field(
+        "",
+        pattern=r"^(|.+:[0-9]{1,5})$",
+        description="Address as host:port that leads gateways to `engine_listener`, as `windlass "
+        "clusters update --address` pins it; empty: that of the listener.",
+    )
     # What follows concerns Kubernetes alone, but for the last two.
     credential_secret: str = Field(
         "",

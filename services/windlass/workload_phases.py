@@ -11,6 +11,7 @@ _MOST_OF_LOAD = {
     "gpu_percent": 100,
     "wait_seconds": MAX_WAIT_SECONDS,
     "requests_at_once": MAX_AT_ONCE,
+    "requests": MAX_AT_ONCE,
 }
 
 

@@ -45,6 +45,8 @@ class Agent:
     session: str
     given: dict[str, pb.Workload] = field(default_factory=dict)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    # Who came to the door that it says it has.
+    knocked: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.channel = grpc.aio.insecure_channel(self.address)
@@ -116,15 +118,21 @@ async def enrolled(windlass: Windlass, name: str, project: str, **policy: Any) -
 
 @pytest.fixture
 async def rogue(windlass: Windlass, tenants: Tenants) -> AsyncIterator[Agent]:
-    """It offers a million of everything; the project of `strange_member` uses it."""
+    """It offers a million of everything, and a door at an address that nobody has pinned; the
+    project of `strange_member` uses it.
+    """
     project = tenants.strange_member.project_id
     agent = await enrolled(windlass, "rogue", project, executor="process")
     capacity = pb.Capacity(
         slots=MILLION, engine_slots=MILLION, gpus=MILLION, cpus=MILLION, memory_bytes=2**62,
         engines=["builtin"], backends=["trl"],
     )  # fmt: skip
+    door = await asyncio.start_server(lambda *ends: agent.knocked.append(ends), "127.0.0.1", 0)
+    address = f"127.0.0.1:{door.sockets[0].getsockname()[1]}"
+    capacity.direct.CopyFrom(pb.DirectEndpoint(address=address, certificate_digest=b"x" * 32))
     await agent.join(capacity)
     yield agent
+    door.close()
     await agent.close()
     with windlass.http() as http:
         http.delete(f"/v1/clusters/{agent.cluster_id}").raise_for_status()
@@ -159,6 +167,8 @@ async def test_what_it_says_of_itself_attracts_nothing(
     assert found["capacity"]["slots"] <= 10_000
     assert found["capacity"]["engine_slots"] <= 64
     assert any("1000000 engine slots" in one for one in found["warnings"])
+    assert any("no address of the cluster's" in one for one in found["warnings"])
+    assert found["capacity"]["direct"] is None
     with victim.http() as http:
         queue = http.get(f"/v1/fine_tuning/jobs/{job}").json()["windlass"]["queue"]
     assert "No cluster is assigned to this project" in queue["reason"]
@@ -264,6 +274,7 @@ async def test_its_engine_has_no_paths_no_sockets_and_no_tokens_of_others(
     assert answer.status_code == 200, (answer.text, reached, tunnelled, windlass.log()[-2000:])
     assert answer.json()["choices"][0]["message"]["content"] == "forged", answer.text
     assert set(tunnelled) == {engine.id}, "the address that it named was not asked"
+    assert not rogue.knocked, "nor its door"
     with tenants.member.http() as http:
         assert http.get("/v1/files").json()["object"] == "list"
         assert http.post("/v1/files").status_code == 400

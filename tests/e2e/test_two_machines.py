@@ -1,7 +1,8 @@
-"""Two machines serve one model by their tunnels; one dies, and requests go on at the other.
+"""Two machines serve one model; one dies, and requests go on at the other.
 
 Each machine is an agent in a network namespace of its own, which the test makes (root, and
-iproute2): neither can be called from outside, and both reach nothing but the server.
+iproute2), and both reach nothing but the server. One is reached by its tunnel alone; the other has
+a door, at the address that its operator has pinned.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from tests.support.environments import postgres
@@ -54,11 +56,16 @@ class Machine:
     folder: Path
     windlass: Windlass
     listen: str
+    has_door: bool = False
     process: "subprocess.Popen[bytes] | None" = field(default=None)
 
     @property
     def namespace(self) -> str:
         return f"wl-{self.name}"
+
+    @property
+    def address(self) -> str:
+        return f"10.77.0.{10 + self.number}"
 
     def start(self, project: str) -> str:
         """Registers it for a project and starts it; answers its cluster's id."""
@@ -67,16 +74,19 @@ class Machine:
         peer = ("peer", "name", "eth0", "netns", self.namespace)
         ip("link", "add", outside, "type", "veth", *peer)
         ip("link", "set", outside, "master", BRIDGE, "up")
-        ip("-n", self.namespace, "addr", "add", f"10.77.0.{10 + self.number}/24", "dev", "eth0")
+        ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             ip("-n", self.namespace, "link", "set", device, "up")
         with self.windlass.http() as http:
             policy = {"name": self.name, "executor": "process", "roles": ["engines"]}
+            if self.has_door:
+                policy["addresses"] = [self.address]
             made = http.post("/v1/clusters", json=policy).raise_for_status().json()
             http.put(f"/v1/clusters/{made['id']}/assignments/{project}", json={})
         key = self.folder / f"{self.name}.key"
         key.write_text(made["registration_key"])
         authority = str(self.windlass.ca)
+        listener = f"{self.address}:8444" if self.has_door else ""
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -88,7 +98,12 @@ class Machine:
                 ],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "HF_HUB_OFFLINE": "1", "SSL_CERT_FILE": authority},
+                env={
+                    **os.environ,
+                    "HF_HUB_OFFLINE": "1",
+                    "SSL_CERT_FILE": authority,
+                    "WINDLASS_AGENT_ENGINE_LISTENER": listener,
+                },
             )
         return str(made["id"])
 
@@ -163,7 +178,7 @@ async def test_one_of_two_machines_dies_and_requests_go_on(
     with Client(windlass.url, windlass.owner_key) as client:
         client.models.import_folder("toy", model)
     machines = [
-        Machine(name, number, folder, windlass, listen)
+        Machine(name, number, folder, windlass, listen, has_door=bool(number))
         for number, name in enumerate(("north", "south"))
     ]
     try:
@@ -184,6 +199,11 @@ async def test_one_of_two_machines_dies_and_requests_go_on(
         with windlass.http() as http:
             (engine,) = http.get("/v1/engines").json()["data"]
         assert engine["cluster_id"] == other
+        # Each was reached by its own way.
+        page = httpx.get(f"{windlass.operations()}/metrics").text
+        for kind in ("tunnel", "direct"):
+            sample = f'windlass_inference_engine_connections_total{{kind="{kind}"}} '
+            assert float(page.split(sample)[1].split()[0]) > 0, kind
     finally:
         for machine in machines:
             machine.remove()

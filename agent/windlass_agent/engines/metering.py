@@ -113,6 +113,7 @@ class SteppedLoad:
         self._gpu = stepped_percent()
         self._wait_ms = SteppedMean(WAIT_STEP, WAIT_STEP, PART)
         self._at_once = SteppedMean(1, 1.0, PART)
+        self._requests = SteppedMean(1, 1.0, PART)
 
     def take(self, now: float, load: EngineLoad | None, gpu: float | None) -> bool:
         """Takes what is known, in seconds of one clock; True if a step changed.
@@ -121,10 +122,12 @@ class SteppedLoad:
         """
         cache = load.cache_used if load is not None else None
         wait = load.wait_seconds if load is not None else None
+        requests = min(load.running + load.waiting, MAX_AT_ONCE) if load is not None else None
         changes = [
             self._cache.take(now, None if cache is None else 100 * cache),
             self._gpu.take(now, None if gpu is None else 100 * gpu),
             self._wait_ms.take(now, None if wait is None else 1000 * min(wait, MAX_WAIT_SECONDS)),
+            self._requests.take(now, requests),
         ]
         if load is None:
             changes.append(self._at_once.take(now, None))
@@ -141,6 +144,7 @@ class SteppedLoad:
             gpu_percent=self._gpu.told,
             wait_seconds=None if wait is None else wait / 1000,
             requests_at_once=self._at_once.told,
+            requests=self._requests.told,
         )
         return said if said.ListFields() else None
 

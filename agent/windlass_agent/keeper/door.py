@@ -3,28 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 
 import aiohttp
 from aiohttp import web
 
-from windlass.inference_api.errors import ApiError
-from windlass.inference_api.routes import ABORT, ENGINE_ROUTES
-from windlass_agent.engines.boundary import MAX_BODY_BYTES, TRACE, boundary
+from windlass_agent.engines.boundary import boundary
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.keeper.engine_keeper import EngineKeeper
+from windlass_agent.keeper.passing import PASSED_ROUTES, away, engine_session, pass_on
 
 # Without an open request, since a gateway may have sent one before it heard that the pod ends.
 QUIET_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-# Of one hop, or written by this one.
-_HOP = frozenset(
-    {
-        "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
-        "proxy-authenticate", "proxy-authorization", "content-length", "host", "date", "server",
-    }
-)  # fmt: skip
-_PASSED = ("content-type", "accept", "x-request-id", *TRACE)
 
 
 class Door:
@@ -40,7 +30,7 @@ class Door:
     def app(self) -> web.Application:
         """The application behind TLS."""
         app = web.Application(middlewares=[boundary])
-        for path in sorted(ENGINE_ROUTES | {ABORT}):
+        for path in PASSED_ROUTES:
             app.router.add_post(path, self._pass_on)
         app.cleanup_ctx.append(self._connected)
         return app
@@ -55,30 +45,18 @@ class Door:
                 quiet_since = clock()
 
     async def _connected(self, _: web.Application) -> AsyncIterator[None]:
-        # The engine closes idle connections when it likes (vLLM after 5 s), and a POST that meets
-        # its end is not sent again.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-        async with aiohttp.ClientSession(
-            self._address.base_url, connector=connector, timeout=timeout, auto_decompress=False
-        ) as self._session:
+        async with engine_session(self._address) as self._session:
             yield
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         """Raises ApiError while the engine does not answer."""
         if not self._keeper.serves or self._session is None:
-            raise _away()
-        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
-        headers["content-length"] = str(_length(request))
+            raise away()
         try:
-            # Passed on as it comes: what others send at once would fill the keeper's memory.
-            async with (
-                self._counted(),
-                self._session.post(request.path, data=request.content, headers=headers) as answer,
-            ):
-                return await _returned(request, answer)
-        except (aiohttp.ClientConnectionError, TimeoutError) as error:
-            raise _away() from error
+            async with self._counted():
+                return await pass_on(request, self._session)
+        except TimeoutError as error:
+            raise away() from error
 
     @contextlib.asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:
@@ -96,47 +74,3 @@ class Door:
         cut, self._open = self._open, set()
         for scope in cut:
             scope.reschedule(now)
-
-
-async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-    headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-    response = web.StreamResponse(status=answer.status, headers=headers)
-    response.content_length = answer.content_length
-    await response.prepare(request)
-    try:
-        async for chunk in answer.content.iter_any():
-            await response.write(chunk)
-    except (aiohttp.ClientError, ConnectionResetError):
-        _abort(request)
-    except asyncio.CancelledError:
-        _abort(request)
-        raise
-    return response
-
-
-def _abort(request: web.Request) -> None:
-    """Cuts the connection, so that whoever reads does not take the answer for whole."""
-    if request.transport is not None:
-        request.transport.abort()
-
-
-def _length(request: web.Request) -> int:
-    """The announced length of a body; raises ApiError for none, or for too much."""
-    length = request.content_length
-    if length is None:
-        raise ApiError("The body needs a length.", status=HTTPStatus.LENGTH_REQUIRED)
-    if length > MAX_BODY_BYTES:
-        raise ApiError(
-            f"The body is longer than {MAX_BODY_BYTES} bytes.",
-            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            code="request_too_large",
-        )
-    return length
-
-
-def _away() -> ApiError:
-    return ApiError(
-        "The engine has stopped; try again.",
-        status=HTTPStatus.SERVICE_UNAVAILABLE,
-        code="engine_stopped",
-    )

@@ -34,8 +34,9 @@ class Api(Protocol):
 class PodDoors(Protocol):
     """The ways to pods that serve."""
 
-    tls: ssl.SSLContext
-    """Shows who we are, and trusts what our own authority has certified."""
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """Shows who we are, and trusts what our own authority has certified."""
 
     def find(self, workload_id: str) -> tuple[str, int, str] | None:
         """Host, port and name of the door of a workload that serves; None of any other."""

@@ -13,6 +13,7 @@ from windlass.clusters.transport.internal_service import ClustersInternalService
 from windlass.clusters.transport.service import ClustersServicer
 from windlass.core.app import App
 from windlass.core.keyring import STACK_KEYS
+from windlass.tunnel.authority import gateways_authority
 
 
 async def build(app: App) -> None:
@@ -33,6 +34,7 @@ async def build(app: App) -> None:
             app.wake,
             told,
             app.keyring.envelope(STACK_KEYS),
+            gateways_authority=partial(gateways_authority, app.keyring),
             wrong_keys=app.settings.auth.wrong_registration_keys,
         ),
         rpc.add_ClustersAgentServiceServicer_to_server,

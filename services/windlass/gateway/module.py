@@ -20,7 +20,7 @@ from windlass.gateway.app import GatewayApp
 from windlass.gateway.authentication.active_requests import ActiveRequests
 from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
-from windlass.gateway.inference.engines import Engines
+from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.internal_chat import InternalChat
@@ -36,6 +36,7 @@ from windlass.gateway.rest import make_rest
 from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
+from windlass.tunnel.authority import gateways_authority
 from windlass.tunnel.lanes import CarryStub, Lanes
 
 # Of one question to a model that grades, its loading included.
@@ -58,6 +59,7 @@ async def build(app: App) -> None:
     spool = UsageSpool(settings.data_dir / "spool" / "usage")
     engines = Engines(
         tunnels,
+        directly=DirectWays(await gateways_authority(app.keyring)),
         weights=settings.limits.weights,
         priorities=settings.limits.priorities,
         hedge_seconds=settings.inference.hedge_seconds,
@@ -125,6 +127,7 @@ async def build(app: App) -> None:
         app.background(f"gateway.{name}", run)
     app.background("gateway.lines", partial(engines.follow, routes.change))
     app.background("gateway.ejections", engines.probe)
+    app.background("gateway.other_work", partial(engines.weigh, routes.loads))
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)
     app.add_check("gateway.keys", authenticator.check)

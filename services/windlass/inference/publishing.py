@@ -7,7 +7,7 @@ from windlass.core.db.leases import run_loop
 from windlass.core.db.wake import Listener
 from windlass.inference.domain import RUNNING, Engine, Rows, View
 from windlass.inference.observed_state import ObservedState
-from windlass.inference.routing import Routes, routes_of
+from windlass.inference.routing import Routes, loads_of, routes_of
 from windlass.inference.store import InferenceStore
 from windlass.metrics.inference import ENGINES
 
@@ -29,7 +29,7 @@ async def publish(
         rows = await store.rows()
         # Looked at after the rows, since the rows are older than what was observed of them.
         if (view := await observed.view(rows)) is not None:
-            routes.publish(routes_of(rows, view, engine))
+            routes.publish(routes_of(rows, view, engine), loads_of(rows, view))
             measure(rows, view)
         return False
 

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from google.protobuf.message import Message
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
@@ -14,6 +17,7 @@ from windlass.inference.domain import Engine, Name, Rows, View
 from windlass.inference.stacks.stack import REACHES
 
 DELETED_IDS = 10_000
+NO_LOADS: Mapping[str, pb.ReplicaLoad] = MappingProxyType({})
 # By the reason that an agent gives for PHASE_STARTING.
 _STARTS = {
     "Downloading": "copying the model to the engine's machine",
@@ -67,9 +71,12 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
     hindrances = []
     for engine in engines:
         if (found := hindrance(name, engine, view)) is None:
-            status = view.status(engine)
+            status, capacity = view.status(engine), view.clusters[engine.cluster_id].capacity
             route.endpoints.add(
-                engine_id=engine.id, address=status.endpoint, capabilities=status.capabilities
+                engine_id=engine.id,
+                address=status.endpoint,
+                capabilities=status.capabilities,
+                direct=capacity.direct if capacity.HasField("direct") else None,
             )
         else:
             hindrances.append(found)
@@ -155,22 +162,43 @@ def start_of(engine: Engine, view: View) -> str:
     return _STARTS.get(status.reason, "starting the engine")
 
 
+def loads_of(rows: Rows, view: View) -> dict[str, pb.ReplicaLoad]:
+    """The load of each engine that says one, by its address."""
+    found = {}
+    for engine in rows.running:
+        address, load = view.status(engine).endpoint, view.load(engine)
+        one = pb.ReplicaLoad(address=address, engine_version_id=engine.version_id)
+        if load.HasField("requests"):
+            one.requests = load.requests
+        if load.HasField("cache_percent"):
+            one.cache_percent = load.cache_percent
+        if address and (load.HasField("requests") or load.HasField("cache_percent")):
+            found[address] = one
+    return found
+
+
 class Routes:
-    """The current routes; every follower gets a snapshot, then what differs."""
+    """The current routes and loads; every follower gets a snapshot, then what differs."""
 
     def __init__(self) -> None:
         self._current: dict[str, pb.Route] = {}
+        self._loads: dict[str, pb.ReplicaLoad] = {}
         self._known = asyncio.Event()
         self._followers: set[_Follower] = set()
 
-    def publish(self, routes: Mapping[str, pb.Route]) -> None:
-        """Replaces all routes and tells the followers what changed."""
-        old, self._current = self._current, dict(routes)
-        changed = [key for key, route in self._current.items() if old.get(key) != route]
-        changed += [key for key in old if key not in self._current]
+    def publish(
+        self, routes: Mapping[str, pb.Route], loads: Mapping[str, pb.ReplicaLoad] = NO_LOADS
+    ) -> None:
+        """Replaces all routes and loads, and tells the followers what changed.
+
+        Loads are apart from the routes, since one engine is in those of all its adapters.
+        """
+        changed = _changed(self._current, routes)
+        reloaded = _changed(self._loads, loads)
+        self._current, self._loads = dict(routes), dict(loads)
         self._known.set()
         for follower in self._followers:
-            follower.tell(changed)
+            follower.tell(changed, reloaded)
 
     async def follow(self) -> AsyncIterator[pb.RoutesDelta]:
         """A snapshot as soon as the routes are known, then changes, coalesced while it is slow.
@@ -182,49 +210,78 @@ class Routes:
         self._followers.add(follower)
         try:
             sent = set(self._current)
-            for delta in _pages(tuple(self._current.values()), (), snapshot=True):
+            loads = tuple(self._loads.values())
+            for delta in _pages(tuple(self._current.values()), (), loads, snapshot=True):
                 yield delta
             while True:
-                keys = await follower.changed()
+                keys, addresses = await follower.changed()
                 routes = [self._current[key] for key in keys if key in self._current]
                 deleted = [key for key in keys if key in sent and key not in self._current]
                 sent = sent.difference(deleted).union(route.version_id for route in routes)
-                for delta in _pages(routes, deleted, snapshot=False):
+                loads = tuple(
+                    self._loads.get(one) or pb.ReplicaLoad(address=one) for one in addresses
+                )
+                for delta in _pages(routes, deleted, loads, snapshot=False):
                     yield delta
         finally:
             self._followers.discard(follower)
 
 
+def _changed(old: Mapping[str, Message], new: Mapping[str, Message]) -> list[str]:
+    return [key for key, one in new.items() if old.get(key) != one] + [
+        key for key in old if key not in new
+    ]
+
+
 def _pages(
-    routes: Iterable[pb.Route], deleted: Iterable[str], *, snapshot: bool
+    routes: Iterable[pb.Route],
+    deleted: Iterable[str],
+    loads: Iterable[pb.ReplicaLoad],
+    *,
+    snapshot: bool,
 ) -> Iterable[pb.RoutesDelta]:
     # Ids are short and few beside routes: half a message holds those of 10,000 versions.
     gone = list(deleted)
     while len(gone) > DELETED_IDS:
         yield pb.RoutesDelta(deleted=gone[:DELETED_IDS], more=True)
         gone = gone[DELETED_IDS:]
+    loaded = [page for page, _ in stream_pages(loads) if page]
     for number, (page, more) in enumerate(stream_pages(routes, STREAM_PAGE_BYTES // 2)):
         first = not number
+        if loaded and not (snapshot or page or gone):
+            # Nothing but loads has changed.
+            continue
         yield pb.RoutesDelta(
-            snapshot=snapshot and first, routes=page, deleted=gone if first else (), more=more
+            snapshot=snapshot and first,
+            routes=page,
+            deleted=gone if first else (),
+            more=more or bool(loaded),
         )
+    for number, some in enumerate(loaded, 1):
+        yield pb.RoutesDelta(loads=some, more=number < len(loaded))
 
 
 class _Follower:
     def __init__(self) -> None:
         self._keys: set[str] = set()
+        self._addresses: set[str] = set()
         self._awake = asyncio.Event()
 
-    def tell(self, keys: Iterable[str]) -> None:
+    def tell(self, keys: Iterable[str], addresses: Iterable[str]) -> None:
         self._keys.update(keys)
-        if self._keys:
+        self._addresses.update(addresses)
+        if self._keys or self._addresses:
             self._awake.set()
 
-    async def changed(self) -> set[str]:
-        """The names that changed, as soon as some did; none after `BEAT_SECONDS`."""
+    async def changed(self) -> tuple[set[str], set[str]]:
+        """The names that changed and the addresses of changed loads, as soon as there are some.
+
+        None after `BEAT_SECONDS`.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT_SECONDS):
                 await self._awake.wait()
         self._awake.clear()
-        keys, self._keys = self._keys, set()
-        return keys
+        found = self._keys, self._addresses
+        self._keys, self._addresses = set(), set()
+        return found

@@ -203,6 +203,7 @@ def _engine(
         replica=engine.replica,
         cache_percent=load.cache_percent if load.HasField("cache_percent") else None,
         gpu_percent=load.gpu_percent if load.HasField("gpu_percent") else None,
+        requests=load.requests if load.HasField("requests") else None,
         wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
         queue_position=0 if away else status.queue_position,
     )

@@ -9,4 +9,6 @@ RERANK = "/v1/rerank"
 ENGINE_PATHS = frozenset({"/tokenize", RERANK})
 # Of vLLM's: ends requests, which are answered with what they have. The gateway's alone.
 ABORT = "/inference/v1/abort_requests"
+# Of a machine's door: whether the workload that the host names serves there.
+SERVES = "/serves"
 ENGINE_ROUTES = ENGINE_PATHS | {CHAT, COMPLETIONS, EMBEDDINGS, SCORE}

@@ -1,7 +1,8 @@
 """Every metric of the processes, declared in one place; who sets one imports its file.
 
 A process exposes the files that it imports, so that each kind shows what it does. Names keep the
-conventions of Prometheus. No label has a value that a tenant chooses: each is one of few.
+conventions of Prometheus. No label has a value that a tenant chooses: each is one of few. Models'
+names are the exception, of engines, which are few, and of a bounded number of models.
 
 May import nothing else of Windlass.
 """

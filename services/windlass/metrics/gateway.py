@@ -41,6 +41,12 @@ EJECTED = Gauge(
     "windlass_inference_ejected_engines",
     "Engines that this gateway leaves out, or lets back slowly, because they did not answer.",
 )
+ENGINE_CONNECTIONS = Counter(
+    "windlass_inference_engine_connections_total",
+    "Connections made to engines: on this machine, at an address, directly through a machine's "
+    "door, by a tunnel that ends here, or by one that ends at another replica.",
+    ["kind"],
+)
 HEDGED = Counter(
     "windlass_inference_hedged_requests_total",
     "Requests that were sent to two engines, by which one began to answer first.",
@@ -56,4 +62,23 @@ PROMPT_TOKENS = UnlockedCounter(
 )
 COMPLETION_TOKENS = UnlockedCounter(
     "windlass_inference_completion_tokens_total", "Tokens of answers, as usage counts them."
+)
+MODEL_REQUESTS = Counter(
+    "windlass_model_requests_total",
+    "Requests that an engine got, by model (adapters by their own names), project, and outcome: "
+    "`answered`, `refused` by the engine, `failed`, or the client has `left`. Models and projects "
+    "that are more than a page should have are `(others)`.",
+    ["model", "project", "outcome"],
+)
+MODEL_TOKENS = Counter(
+    "windlass_model_tokens_total",
+    "Tokens of prompts (`prompt`), those of them known from before (`cached`), and of answers "
+    "(`generated`), as usage counts them.",
+    ["model", "project", "what"],
+)
+MODEL_FIRST_TOKEN_SECONDS = Histogram(
+    "windlass_model_first_token_seconds",
+    "From a streamed request's arrival to its first token, the start of an engine included.",
+    ["model", "project"],
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120),
 )

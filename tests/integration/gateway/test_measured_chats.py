@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.services.front import Engine, Front, running_engine, running_front
@@ -62,8 +63,24 @@ async def test_a_chat_counts_its_tokens_and_a_stream_its_times(
     assert 0 < await grown("inter_token_seconds_sum") < 30
 
 
-async def test_no_model_is_a_label(front: Front, engine: Engine) -> None:
-    await front.openai().chat.completions.create(model="toy", messages=HI)
+async def test_a_model_is_a_label_of_its_own_metrics_alone(front: Front, engine: Engine) -> None:
+    front.board.pin("ft:toy:a", engine.address)
+    client = front.openai()
+    for model in ("toy", "ft:toy:a", "ft:toy:a"):
+        await client.chat.completions.create(model=model, messages=HI)
+    with pytest.raises(openai.NotFoundError):
+        await client.chat.completions.create(model="nobodys", messages=HI)
     address = runtime_dir(front.app.settings.data_dir) / "front.operations"
     async with httpx.AsyncClient(base_url=address.read_text().strip()) as http:
-        assert '"toy"' not in (await http.get("/metrics")).text
+        page = (await http.get("/metrics")).text
+    lines = [one for one in page.splitlines() if "toy" in one]
+    assert all(one.startswith("windlass_model_") for one in lines)
+    assert "nobodys" not in page, "what is no model makes no series"
+    found = {
+        sample.labels["model"]: sample.value
+        for family in text_string_to_metric_families("\n".join(lines))
+        for sample in family.samples
+        if sample.name == "windlass_model_tokens_total" and sample.labels["what"] == "generated"
+    }
+    assert found["ft:toy:a"] >= 2 * 3
+    assert found["toy"] >= 3

@@ -30,6 +30,7 @@ class Routes:
     def __init__(self, platform: Platform):
         self.snapshots = 0
         self._url = platform.app.database.url.replace("+psycopg", "")
+        self.loads: dict[str, pb.ReplicaLoad] = {}
         self._routes: dict[str, pb.Route] = {}
         self._call = platform.inference_internal.WatchRoutes(pb.WatchRoutesRequest())
         self._task = asyncio.create_task(self._follow())
@@ -43,6 +44,7 @@ class Routes:
                 del self._routes[version_id]
             for route in delta.routes:
                 self._routes[route.version_id] = route
+            self.loads |= {one.address: one for one in delta.loads}
 
     @property
     def known(self) -> dict[tuple[str, str], pb.Route]:

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
-from windlass_agent.executors.kubernetes.authority import Authority
+from windlass.tunnel.authority import Authority
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.keeper.health import DRAINED

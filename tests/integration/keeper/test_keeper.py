@@ -21,7 +21,7 @@ from tests.support.waiting import soon, until
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.sessions.v1.sessions_pb2 import Target
 from windlass.inference_api.routes import ENGINE_ROUTES
-from windlass_agent.executors.kubernetes.authority import Authority
+from windlass.tunnel.authority import Authority
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.keeper.health import ALIVE, STARTED
 from windlass_agent.tunnel.targets import Targets

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1.keeper_pb2_grpc import add_KeeperServiceServicer_to_server
-from windlass_agent.executors.kubernetes.authority import Authority
+from windlass.tunnel.authority import Authority
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 
 SECONDS = 60.0

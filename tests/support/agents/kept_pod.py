@@ -25,9 +25,9 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass.api.keeper.v1.keeper_pb2_grpc import add_KeeperServiceServicer_to_server
 from windlass.kubernetes.names import engine_name
+from windlass.tunnel.authority import Authority
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
-from windlass_agent.executors.kubernetes.authority import Authority
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, PodSnapshot

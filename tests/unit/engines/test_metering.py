@@ -67,17 +67,30 @@ def test_what_lasts_is_told_with_no_more_than_a_step_off(before: list[float], us
 
 
 def test_what_is_not_known_is_not_zero() -> None:
-    cache = SteppedLoad()
-    assert not cache.take(0.0, EngineLoad(), None)
-    assert cache.message() is None
-    assert cache.take(1.0, EngineLoad(cache_used=0.0), None)
-    assert cache.message() == pb.ServingLoad(cache_percent=0)
-    assert cache.take(2.0, EngineLoad(cache_used=0.0), 0.5)
-    assert cache.message() == pb.ServingLoad(cache_percent=0, gpu_percent=50)
-    assert cache.take(3.0, EngineLoad(), 0.5)
-    assert cache.message() == pb.ServingLoad(gpu_percent=50)
-    assert cache.take(4.0, None, None)
-    assert cache.message() is None
+    load = SteppedLoad()
+    assert not load.take(0.0, None, None)
+    assert load.message() is None
+    assert load.take(1.0, EngineLoad(cache_used=0.0), None)
+    assert load.message() == pb.ServingLoad(cache_percent=0, requests=0)
+    assert load.take(2.0, EngineLoad(cache_used=0.0), 0.5)
+    assert load.message() == pb.ServingLoad(cache_percent=0, gpu_percent=50, requests=0)
+    assert load.take(3.0, EngineLoad(), 0.5)
+    assert load.message() == pb.ServingLoad(gpu_percent=50, requests=0)
+    assert load.take(4.0, None, None)
+    assert load.message() is None
+
+
+def test_requests_are_told_with_those_that_wait_and_seldom_however_many_come_and_go() -> None:
+    load, numbers = SteppedLoad(), random.Random(1)
+    assert load.take(0.0, EngineLoad(running=8, waiting=4), None)
+    assert load.message() == pb.ServingLoad(requests=12, requests_at_once=8)
+    told = 0
+    for number in range(1, 1000):
+        told += load.take(number * 10.0, EngineLoad(running=numbers.randrange(8, 17)), None)
+    said = load.message()
+    assert said is not None
+    assert 8 <= said.requests <= 16
+    assert told < 10
 
 
 def test_a_wait_is_how_long_the_last_one_waits_as_fast_as_requests_end() -> None:
@@ -97,7 +110,9 @@ def test_a_wait_is_how_long_the_last_one_waits_as_fast_as_requests_end() -> None
 def test_waits_are_told_in_tenths_of_a_second_with_what_is_answered_at_once() -> None:
     load = SteppedLoad()
     assert load.take(0.0, EngineLoad(running=3, wait_seconds=0.0), None)
-    assert load.message() == pb.ServingLoad(wait_seconds=0), "nobody waits, so it may have more"
+    assert load.message() == pb.ServingLoad(wait_seconds=0, requests=3), (
+        "nobody waits, so it may have more"
+    )
     for number in range(1, 30):
         load.take(number * 10.0, EngineLoad(running=8, waiting=5, wait_seconds=4.0), None)
     said = load.message()

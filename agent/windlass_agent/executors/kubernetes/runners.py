@@ -23,8 +23,8 @@ from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import digest
+from windlass.tunnel.authority import Authority, is_stale
 from windlass_agent.control_plane.connection import ControlPlane
-from windlass_agent.executors.kubernetes.authority import Authority, is_stale
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.parts import AUDIENCE
 from windlass_agent.kube import Kube, KubeError

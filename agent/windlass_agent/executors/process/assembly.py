@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windlass.api.clusters.v1 import clusters_pb2
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
@@ -45,12 +46,13 @@ def process_executor(
     confinement: Mode = "preferred",
     spare_trainers: int = 0,
     spare_idle_seconds: float = 0.0,
+    direct: clusters_pb2.DirectEndpoint | None = None,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
     `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `programs` engines
     other than the built-in one; `spare_trainers` is how many trainers wait for a job once one has
-    run here, each for at most `spare_idle_seconds`.
+    run here, each for at most `spare_idle_seconds`. `direct` leads to engines beside the tunnel.
     Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
@@ -120,6 +122,7 @@ def process_executor(
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),
         changed=changed,
+        direct=direct,
     )
 
 

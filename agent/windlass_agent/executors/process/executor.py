@@ -23,7 +23,8 @@ class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need.
+    those whose jobs can run, `libraries` what some of their settings need. `direct` leads to
+    engines beside the tunnel.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class ProcessExecutor:
         backends: Sequence[str],
         libraries: Sequence[str] = (),
         changed: Callable[[], None],
+        direct: pb.DirectEndpoint | None = None,
     ):
+        self._direct = direct
         self._kinds = kinds
         self._sleeping = sleeping
         self._backends = backends
@@ -132,4 +135,5 @@ class ProcessExecutor:
             backends=self._backends,
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,
+            direct=self._direct,
         )

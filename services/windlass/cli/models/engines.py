@@ -13,6 +13,7 @@ COLUMNS = {
     "CLUSTER": field("cluster_id"),
     "REPLICA": field("replica"),
     "PLACE": lambda item: str(item.get("queue_position") or ""),
+    "REQUESTS": lambda item: _number(item.get("requests")),
     "WAIT": lambda item: _seconds(item.get("wait_seconds")),
     "CACHE": lambda item: _percent(item.get("cache_percent")),
     "GPU": lambda item: _percent(item.get("gpu_percent")),
@@ -20,6 +21,10 @@ COLUMNS = {
     "SINCE": moment("created_at"),
     "REASON": field("message"),
 }
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _seconds(value: float | None) -> str:

@@ -21,6 +21,7 @@ MAX_ENGINE_SLOTS = 64
 MAX_AMOUNT = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_DEVICES = 64
+DIGEST_BYTES = 32
 # Of what an agent calls a device.
 MAX_NAME = 100
 
@@ -111,6 +112,16 @@ def endpoint(policy: OperatorPolicy, said: str, cluster_id: str, workload_id: st
     return said if _is_allowed(policy, said) else f"tunnel://{cluster_id}/{workload_id}"
 
 
+def is_direct(policy: OperatorPolicy, said: pb.DirectEndpoint) -> bool:
+    """Returns True if gateways may connect to the listener that an agent says it has."""
+    found = _ADDRESS.fullmatch(said.address)
+    if found is None or not found[3] or len(said.certificate_digest) != DIGEST_BYTES:
+        return False
+    host = said.address.removesuffix(found[3])
+    port = int(found[3][1:])
+    return 0 < port < 65_536 and bool({host, said.address} & set(policy.addresses))
+
+
 def _is_allowed(policy: OperatorPolicy, said: str) -> bool:
     try:
         parts = urlsplit(said)
@@ -150,6 +161,8 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
             memory_bytes=_within(said.held_by_engines.memory_bytes, capacity.memory_bytes),
         )
         capacity.held_by_engines.CopyFrom(held)
+    if not is_direct(policy, said.direct):
+        capacity.ClearField("direct")
     del capacity.devices[:]
     capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
     if not jobs:
@@ -191,6 +204,12 @@ def warnings(policy: OperatorPolicy, executor: str, said: pb.Capacity) -> list[s
     ):
         if offered > most:
             found.append(f"Its agent offers {offered} {what}, of which {most} count.")
+    if said.HasField("direct") and not is_direct(policy, said.direct):
+        where = _printable(said.direct.address)
+        found.append(
+            f"Its agent says that its engines are reached at {where}, which is no address of the "
+            "cluster's: gateways use the tunnel."
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +27,7 @@ from windlass.core.keyring import Envelope
 from windlass.core.rpc.auth import current_agent, digest, new_secret
 from windlass.core.rpc.following import LOOK_SECONDS
 from windlass.core.throttle import Throttle
+from windlass.tunnel.authority import Authority
 
 # By so much a loop's clock may wake too soon.
 TIMER_SECONDS = 0.01
@@ -46,9 +47,11 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         told: AgentsSection,
         stack_keys: Envelope,
         *,
+        gateways_authority: Callable[[], Awaitable[Authority]],
         wrong_keys: int = 20,
     ):
         self._stores = stores
+        self._gateways_authority = gateways_authority
         self._stack_keys = stack_keys
         self._wake = wake
         self._told = told
@@ -121,6 +124,9 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
                     delta.suspend_seconds = suspend_seconds
                     if not delta.more and (snapshot or change.spec_revision != told):
                         delta.spec.CopyFrom(await self._stores.specs.spec(cluster_id))
+                        if decided.executor == policy.PROCESS:
+                            authority = await self._gateways_authority()
+                            delta.spec.gateways_authority = authority.certificate
                         told = change.spec_revision
                     yield delta
 

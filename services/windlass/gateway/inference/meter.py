@@ -8,6 +8,7 @@ from windlass.core.clock import now_ms
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.head import BYTES_PER_TOKEN, Head
+from windlass.gateway.usage.measured_models import MODELS
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
 from windlass.gateway.usage.token_usage import TokenUsage
 from windlass.inference_api.requests import MAX_CHOICES
@@ -172,7 +173,7 @@ class UsageMeter:
         started, now = self._exchange.started, time.perf_counter()
         counted = self._counted(now, worked=worked)
         usage = self.usage = counted.at_most(MOST_COUNTED)
-        self._measure(usage, now)
+        self._measure(status, usage, now)
         principal = self._principal
         self._spool.record(
             UsageLine(
@@ -205,11 +206,14 @@ class UsageMeter:
             found.completion_tokens = said.completion_tokens
         return found
 
-    def _measure(self, usage: TokenUsage, now: float) -> None:
+    def _measure(self, status: int, usage: TokenUsage, now: float) -> None:
         metrics.PROMPT_TOKENS.inc(usage.prompt_tokens)
         metrics.COMPLETION_TOKENS.inc(usage.completion_tokens)
-        if self.streams and self._first:
-            metrics.FIRST_TOKEN_SECONDS.observe(self._first - self._exchange.started)
+        started = self._exchange.started
+        first = self._first - started if self.streams and self._first else None
+        MODELS.of(self._model, self._principal.project_id).count(status, usage, first)
+        if first is not None:
+            metrics.FIRST_TOKEN_SECONDS.observe(first)
             if usage.completion_tokens > 1:
                 between = (now - self._first) / (usage.completion_tokens - 1)
                 metrics.INTER_TOKEN_SECONDS.observe(between)

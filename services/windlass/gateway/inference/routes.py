@@ -6,9 +6,11 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 
+from windlass.api.clusters.v1.clusters_pb2 import DirectEndpoint
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
@@ -32,6 +34,13 @@ UNKNOWN_SECONDS = 60.0
 Key = tuple[str, str]
 
 
+class DirectAddress(NamedTuple):
+    """A door to a machine's engines, and the SHA-256 of the certificate that it shows."""
+
+    address: str
+    digest: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class EngineEndpoint:
     """One engine that has the model loaded."""
@@ -47,6 +56,8 @@ class EngineEndpoint:
     task: str = ""
     # Requests that a gateway has open there at once; 0 for any number.
     places: int = 0
+    # A way that is tried before that of its address.
+    direct: DirectAddress | None = None
 
     def has_room(self, active: int) -> bool:
         """Returns True if one more than so many requests may be open."""
@@ -77,6 +88,7 @@ class RouteTable:
         # Between two words on a model that is in use or waited for.
         self.touch_seconds = min(TOUCH_SECONDS, max(1.0, idle_seconds / 3))
         self._routes: dict[str, VersionRoute] = {}
+        self._loads: dict[str, pb.ReplicaLoad] = {}
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
@@ -87,6 +99,10 @@ class RouteTable:
     def find(self, version_id: str) -> VersionRoute | None:
         """The version's route; None while nobody wants it."""
         return self._routes.get(version_id)
+
+    def loads(self) -> Mapping[str, pb.ReplicaLoad]:
+        """The load of each engine that says it, by address."""
+        return self._loads
 
     def touch(self, project_id: str, model: str) -> None:
         """Notes that the model is in use; never waits."""
@@ -140,10 +156,15 @@ class RouteTable:
         return self._inference.WatchRoutes(pb.WatchRoutesRequest(), wait_for_ready=True)
 
     def _apply(self, delta: pb.RoutesDelta) -> None:
+        if delta.snapshot:
+            self._routes, self._loads = {}, {}
+        for load in delta.loads:
+            if load.HasField("requests") or load.HasField("cache_percent"):
+                self._loads[load.address] = load
+            else:
+                self._loads.pop(load.address, None)
         if not (delta.snapshot or delta.routes or delta.deleted):
             return
-        if delta.snapshot:
-            self._routes = {}
         for version_id in delta.deleted:
             self._routes.pop(version_id, None)
         for route in delta.routes:
@@ -169,7 +190,12 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             cache_salt=able.cache_salt,
             task=able.task,
             places=_places(able.max_concurrency),
+            direct=_direct(message.direct) if message.HasField("direct") else None,
         )
+
+
+def _direct(message: DirectEndpoint) -> DirectAddress:
+    return DirectAddress(message.address, message.certificate_digest)
 
 
 def _places(concurrency: int) -> int:

@@ -116,15 +116,22 @@ async def test_full_caches_make_more_of_it_while_requests_are_open(served: Serve
     await until(lambda: len(east.engines("tiny")) == 1, 40)
 
 
-async def test_a_use_of_caches_that_cannot_be_is_not_known(served: Served) -> None:
-    platform, _ = served
+async def test_a_load_that_cannot_be_is_not_known(served: Served) -> None:
+    platform, routes = served
     east = await platform.live_cluster()
     model = await platform.import_model("tiny", FILES, **platform.tenant())
     made = await put(platform, "tiny", min_replicas=1, max_replicas=3)
     assert made.target_cache == 90
     engine = await east.next_engine("tiny")
-    await east.run(engine, cache_percent=50)
+    await east.run(engine, cache_percent=50, requests=7)
     await shows(platform, engine.id, 50)
+    # Gateways hear of it too.
+    told = {"cache_percent": 50, "requests": 7, "engine_version_id": model.version_id}
+    await until(
+        lambda: (
+            [{name: getattr(one, name) for name in told} for one in routes.loads.values()] == [told]
+        )
+    )
     for wrong in (101, -1, 2**31 - 1):
         await east.run(engine, cache_percent=wrong)
         await shows(platform, engine.id, None)

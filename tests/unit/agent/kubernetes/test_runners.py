@@ -9,7 +9,7 @@ import pytest
 
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.core.errors import Unavailable
-from windlass_agent.executors.kubernetes.authority import Authority, is_stale
+from windlass.tunnel.authority import Authority, is_stale
 from windlass_agent.executors.kubernetes.observe.snapshot import Key, PodSnapshot
 from windlass_agent.executors.kubernetes.runners import PodTokens, read_claims
 from windlass_agent.kube import KubeError

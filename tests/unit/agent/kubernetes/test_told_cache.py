@@ -24,7 +24,7 @@ def test_its_status_says_waits_and_gpus_too() -> None:
     load = keeper_pb2.EngineLoad(running=4, waiting=9, wait_seconds=2.5)
     waits = keeper_pb2.EngineState(phase=pb.PHASE_RUNNING, load=load)
     see(engine, shown(workload(), POD), waits, gpu=0.7)
-    expected = pb.ServingLoad(wait_seconds=2.5, requests_at_once=4, gpu_percent=70)
+    expected = pb.ServingLoad(wait_seconds=2.5, requests_at_once=4, gpu_percent=70, requests=13)
     assert engine.status().load == expected
     see(engine, shown(workload(), POD), LOADS, at=1, gpu=0.7)
     assert not engine.status().HasField("load"), "it serves no more"
@@ -44,7 +44,7 @@ def test_its_status_says_the_use_of_its_cache_in_steps() -> None:
     assert told_at[-1] == 95
     assert len(set(told_at)) <= 5
     see(engine, shown(workload(), POD), serves(None), at=120)
-    assert not engine.status().HasField("load"), "it does not say"
+    assert not engine.status().load.HasField("cache_percent"), "it does not say"
     see(engine, shown(workload(), POD), serves(0.0), at=121)
     assert engine.status().load.HasField("cache_percent")
     see(engine, shown(workload(), POD), LOADS, at=122)

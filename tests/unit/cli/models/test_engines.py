@@ -15,6 +15,7 @@ RUNS = {
     "replica": 2,
     "cache_percent": 35,
     "gpu_percent": 0,
+    "requests": 0,
     "wait_seconds": 1.5,
     "queue_position": 0,
     "adapters": ["ft:a", "ft:b"],
@@ -32,6 +33,7 @@ WAITS = {"id": "eng-2", "replica": 0, "queue_position": 3, "message": "Waiting f
                 "STATE": "running",
                 "REPLICA": "2",
                 "PLACE": "",
+                "REQUESTS": "0",
                 "WAIT": "1.5 s",
                 "CACHE": "35%",
                 "GPU": "0%",
@@ -44,6 +46,7 @@ WAITS = {"id": "eng-2", "replica": 0, "queue_position": 3, "message": "Waiting f
             {
                 "REPLICA": "0",
                 "PLACE": "3",
+                "REQUESTS": "",
                 "WAIT": "",
                 "CACHE": "",
                 "GPU": "",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.exchange import HttpExchange
@@ -96,3 +97,18 @@ def test_a_client_pays_for_an_engine_that_has_the_request_and_for_none_that_left
         assert metered.meter.is_asked is (engines > 0)
         metered.meter.write(CLIENT_LEFT)
         assert [one.estimated for one in metered.lines()] == [engines > 0]
+
+
+def test_a_request_is_measured_by_its_model_and_project(tmp_path: Path) -> None:
+    def answered() -> float:
+        labels = {"model": "m", "project": "proj", "outcome": "answered"}
+        return REGISTRY.get_sample_value("windlass_model_requests_total", labels) or 0
+
+    before, metered = answered(), Metered(tmp_path)
+    metered.meter.write(200)
+    assert answered() == before, "no engine got it"
+    metered.meter.open()
+    metered.meter.asked()
+    metered.meter.write(200)
+    metered.meter.write(200)
+    assert answered() == before + 1

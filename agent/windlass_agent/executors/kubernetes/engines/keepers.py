@@ -13,7 +13,7 @@ from windlass.api.keeper.v1 import keeper_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.errors import REASON_KEY, AppError, to_metadata
 from windlass.kubernetes.names import engine_name
-from windlass_agent.executors.kubernetes.authority import Authority
+from windlass.tunnel.authority import Authority
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 
 # A call that is cut for a moment takes no engine out of the routes.

@@ -683,9 +683,12 @@ class ClusterSpec(google.protobuf.message.Message):
     QUOTA_FIELD_NUMBER: builtins.int
     REMOVED_FIELD_NUMBER: builtins.int
     CLUSTER_ID_FIELD_NUMBER: builtins.int
+    GATEWAYS_AUTHORITY_FIELD_NUMBER: builtins.int
     revision: builtins.int
     cluster_id: builtins.str
     """Marks what is made for it, so that two agents in one cluster leave each other's alone."""
+    gateways_authority: builtins.bytes
+    """Of a machine: the authority (PEM) whose clients may ask its engines directly."""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
     @property
@@ -702,9 +705,10 @@ class ClusterSpec(google.protobuf.message.Message):
         quota: Global___QuotaSpec | None = ...,
         removed: collections.abc.Iterable[Global___Assignment] | None = ...,
         cluster_id: builtins.str = ...,
+        gateways_authority: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "cluster_id", b"cluster_id", "quota", b"quota", "removed", b"removed", "revision", b"revision"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "cluster_id", b"cluster_id", "gateways_authority", b"gateways_authority", "quota", b"quota", "removed", b"removed", "revision", b"revision"]) -> None: ...
 
 Global___ClusterSpec: typing_extensions.TypeAlias = ClusterSpec
 
@@ -1396,6 +1400,28 @@ class WorkloadStatus(google.protobuf.message.Message):
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
 
 @typing.final
+class DirectEndpoint(google.protobuf.message.Message):
+    """A listener of an agent with TLS, for requests to any engine of its machine."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    CERTIFICATE_DIGEST_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """`host:port`."""
+    certificate_digest: builtins.bytes
+    """SHA-256 of the certificate (DER) that it shows."""
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        certificate_digest: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "certificate_digest", b"certificate_digest"]) -> None: ...
+
+Global___DirectEndpoint: typing_extensions.TypeAlias = DirectEndpoint
+
+@typing.final
 class ServingLoad(google.protobuf.message.Message):
     """What an engine has to do, in steps, so that it changes seldom."""
 
@@ -1405,6 +1431,7 @@ class ServingLoad(google.protobuf.message.Message):
     GPU_PERCENT_FIELD_NUMBER: builtins.int
     WAIT_SECONDS_FIELD_NUMBER: builtins.int
     REQUESTS_AT_ONCE_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
     cache_percent: builtins.int
     """Of its room for keys and values, what its requests use: 0 to 100, a multiple of 5. Absent
     where the engine does not say.
@@ -1417,6 +1444,8 @@ class ServingLoad(google.protobuf.message.Message):
     """That a request waits in it, in steps of a tenth. Absent where the engine does not say."""
     requests_at_once: builtins.int
     """Requests that it answers at once while others wait in it. Absent while none has waited."""
+    requests: builtins.int
+    """Requests in it, those that wait included. Absent where the engine does not say."""
     def __init__(
         self,
         *,
@@ -1424,13 +1453,16 @@ class ServingLoad(google.protobuf.message.Message):
         gpu_percent: builtins.int | None = ...,
         wait_seconds: builtins.float | None = ...,
         requests_at_once: builtins.int | None = ...,
+        requests: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_requests_at_once", b"_requests_at_once", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "requests_at_once", b"requests_at_once", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests", b"_requests"]) -> typing.Literal["requests"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_requests_at_once", b"_requests_at_once"]) -> typing.Literal["requests_at_once"] | None: ...
     @typing.overload
@@ -1662,6 +1694,7 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
+    DIRECT_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1700,6 +1733,12 @@ class Capacity(google.protobuf.message.Message):
     def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines that can sleep there."""
 
+    @property
+    def direct(self) -> Global___DirectEndpoint:
+        """Of a machine: another way to its engines than the tunnel. It counts only where the operator has
+        pinned its address.
+        """
+
     def __init__(
         self,
         *,
@@ -1721,9 +1760,10 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        direct: Global___DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["direct", b"direct", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

@@ -62,6 +62,7 @@ class Engine(google.protobuf.message.Message):
     GPU_PERCENT_FIELD_NUMBER: builtins.int
     WAIT_SECONDS_FIELD_NUMBER: builtins.int
     QUEUE_POSITION_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -83,6 +84,8 @@ class Engine(google.protobuf.message.Message):
     """That a request waits in it; absent where it does not say."""
     queue_position: builtins.int
     """Its place in the queue of its machine or of Kueue, from 1; 0 for one that does not wait there."""
+    requests: builtins.int
+    """Requests in it, of whomever; absent where it does not say."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -101,13 +104,16 @@ class Engine(google.protobuf.message.Message):
         gpu_percent: builtins.int | None = ...,
         wait_seconds: builtins.float | None = ...,
         queue_position: builtins.int = ...,
+        requests: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "queue_position", b"queue_position", "replica", b"replica", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "queue_position", b"queue_position", "replica", b"replica", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_gpu_percent", b"_gpu_percent"]) -> typing.Literal["gpu_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests", b"_requests"]) -> typing.Literal["requests"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_wait_seconds", b"_wait_seconds"]) -> typing.Literal["wait_seconds"] | None: ...
 
@@ -805,21 +811,61 @@ class Endpoint(google.protobuf.message.Message):
     ENGINE_ID_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     CAPABILITIES_FIELD_NUMBER: builtins.int
+    DIRECT_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     address: builtins.str
     @property
     def capabilities(self) -> windlass.api.clusters.v1.clusters_pb2.EngineCapabilities: ...
+    @property
+    def direct(self) -> windlass.api.clusters.v1.clusters_pb2.DirectEndpoint:
+        """A way to it that is tried before that of its address, if there is one."""
+
     def __init__(
         self,
         *,
         engine_id: builtins.str = ...,
         address: builtins.str = ...,
         capabilities: windlass.api.clusters.v1.clusters_pb2.EngineCapabilities | None = ...,
+        direct: windlass.api.clusters.v1.clusters_pb2.DirectEndpoint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "engine_id", b"engine_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "direct", b"direct"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "direct", b"direct", "engine_id", b"engine_id"]) -> None: ...
 
 Global___Endpoint: typing_extensions.TypeAlias = Endpoint
+
+@typing.final
+class ReplicaLoad(google.protobuf.message.Message):
+    """What a replica has to do, as its agent says: a mean over half a minute, in steps."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    ENGINE_VERSION_ID_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
+    CACHE_PERCENT_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """That of its endpoint, and the version that it runs."""
+    engine_version_id: builtins.str
+    requests: builtins.int
+    """Requests in it, of whomever. Absent where nobody says."""
+    cache_percent: builtins.int
+    """Of its room for keys and values, what its requests use; likewise."""
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        engine_version_id: builtins.str = ...,
+        requests: builtins.int | None = ...,
+        cache_percent: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_requests", b"_requests", "cache_percent", b"cache_percent", "requests", b"requests"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_requests", b"_requests", "address", b"address", "cache_percent", b"cache_percent", "engine_version_id", b"engine_version_id", "requests", b"requests"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_requests", b"_requests"]) -> typing.Literal["requests"] | None: ...
+
+Global___ReplicaLoad: typing_extensions.TypeAlias = ReplicaLoad
 
 @typing.final
 class WatchRoutesRequest(google.protobuf.message.Message):
@@ -841,6 +887,7 @@ class RoutesDelta(google.protobuf.message.Message):
     ROUTES_FIELD_NUMBER: builtins.int
     DELETED_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
+    LOADS_FIELD_NUMBER: builtins.int
     snapshot: builtins.bool
     """`routes` and those of the messages that follow up to one without `more` are all there are."""
     more: builtins.bool
@@ -851,6 +898,10 @@ class RoutesDelta(google.protobuf.message.Message):
     def deleted(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Version ids."""
 
+    @property
+    def loads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplicaLoad]:
+        """Of replicas whose load is another than before; of one that is gone, without numbers."""
+
     def __init__(
         self,
         *,
@@ -858,8 +909,9 @@ class RoutesDelta(google.protobuf.message.Message):
         routes: collections.abc.Iterable[Global___Route] | None = ...,
         deleted: collections.abc.Iterable[builtins.str] | None = ...,
         more: builtins.bool = ...,
+        loads: collections.abc.Iterable[Global___ReplicaLoad] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "more", b"more", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "loads", b"loads", "more", b"more", "routes", b"routes", "snapshot", b"snapshot"]) -> None: ...
 
 Global___RoutesDelta: typing_extensions.TypeAlias = RoutesDelta
 

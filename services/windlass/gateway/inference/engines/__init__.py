@@ -5,6 +5,7 @@ May import the gateway's errors and routes, the tunnel and the kernel.
 
 from windlass.gateway.inference.engines.choice import Engines, Sent
 from windlass.gateway.inference.engines.connection import EngineBroken, EngineConnection
+from windlass.gateway.inference.engines.direct import DirectWays
 from windlass.gateway.inference.engines.errors import ENGINE_FAILED, NoAnswer, engine_failed, failed
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker
@@ -14,6 +15,7 @@ from windlass.gateway.inference.engines.shares import Tenant
 __all__ = [
     "ENGINE_FAILED",
     "Asker",
+    "DirectWays",
     "EngineBroken",
     "EngineConnection",
     "EngineConnectionPool",

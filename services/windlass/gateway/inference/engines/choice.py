@@ -1,10 +1,12 @@
 """Exchanges with engines: chosen by conversation and load, with retries."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
+from windlass.api.inference.v1.inference_pb2 import ReplicaLoad
 from windlass.core import telemetry
 from windlass.gateway.inference.engines.aborting import abort
 from windlass.gateway.inference.engines.connection import (
@@ -12,10 +14,12 @@ from windlass.gateway.inference.engines.connection import (
     EngineConnection,
     EngineSilent,
 )
+from windlass.gateway.inference.engines.direct import DirectWays
 from windlass.gateway.inference.engines.ejection import Ejections
 from windlass.gateway.inference.engines.errors import NoAnswer, failed
 from windlass.gateway.inference.engines.hedging import Opening, race
 from windlass.gateway.inference.engines.lines import EnginePlace, Offers, WaitingRequests
+from windlass.gateway.inference.engines.other_work import WEIGH_SECONDS, OtherWork
 from windlass.gateway.inference.engines.places import Asker, Places
 from windlass.gateway.inference.engines.pool import FARTHEST, EngineConnectionPool
 from windlass.gateway.inference.engines.shares import EVEN, PriorityClasses
@@ -57,6 +61,7 @@ class Engines:
         self,
         tunnels: Lanes | None = None,
         *,
+        directly: DirectWays | None = None,
         weights: Mapping[str, int] = EVEN,
         priorities: Mapping[str, int] = EVEN,
         hedge_seconds: float = 0.0,
@@ -70,6 +75,7 @@ class Engines:
         self._hedge_seconds = hedge_seconds
         self._pools: dict[str, EngineConnectionPool] = {}
         self._tunnels = tunnels
+        self._directly = directly
         self._ejections = Ejections(lambda address: self._pool(address).active)
         classes = PriorityClasses(priorities)
         self._places = Places(self.choose, self._ejections.able, weights, classes)
@@ -175,6 +181,7 @@ class Engines:
             if place.pool.address not in left:
                 self._move(place, [*left.values()])
             address = place.pool.address
+            place.pool.direct = left[address].direct
             try:
                 connection = await place.pool.send(*sent[:5], fresh=broke_off)
             except EngineBroken as error:
@@ -238,6 +245,13 @@ class Engines:
             lambda address: self._pool(address).reachable(), self._places.rerouted
         )
 
+    async def weigh(self, loads: Callable[[], Mapping[str, ReplicaLoad]]) -> None:
+        """Has what others do at the engines count in their choice, until cancelled."""
+        other_work = OtherWork()
+        while True:
+            other_work.weigh(loads(), self._pools)
+            await asyncio.sleep(WEIGH_SECONDS)
+
     @property
     def waiting(self) -> int:
         """The requests that wait for a place."""
@@ -260,13 +274,14 @@ class Engines:
         pools = [known(one.address) or self._pool(one.address) for one in endpoints]
         # Whole lists at a time, since this is done for each request and replicas may be many.
         # By open requests, then by distance: a near engine gets at most one more than a far one.
-        work = [pool.active * FARTHEST + pool.distance for pool in pools]
+        work = [pool.active * FARTHEST + pool.behind for pool in pools]
         least = min(work)
         if conversation:
             # Rendezvous: an engine that comes or goes moves its own conversations alone.
             weights = [(conversation ^ pool.seed) % _PRIME for pool in pools]
             kept = weights.index(max(weights))
-            if pools[kept].active <= least // FARTHEST + BUSIER:
+            busier = work[kept] // FARTHEST - least // FARTHEST
+            if busier <= (0 if pools[kept].full else BUSIER):
                 return pools[kept], endpoints[kept]
         start = random.randrange(len(work))  # noqa: S311
         best = work.index(least, start) if least in work[start:] else work.index(least)
@@ -275,7 +290,9 @@ class Engines:
     def _pool(self, address: str) -> EngineConnectionPool:
         found = self._pools.get(address)
         if found is None:
-            found = self._pools[address] = EngineConnectionPool(address, self._tunnels)
+            found = self._pools[address] = EngineConnectionPool(
+                address, self._tunnels, self._directly
+            )
             self._drop_idle()
         return found
 

@@ -10,16 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
+from windlass.core import telemetry
 from windlass.gateway.inference.engines import tunnel
 from windlass.gateway.inference.engines.connection import EngineConnection
+from windlass.gateway.inference.engines.direct import DirectWays
+from windlass.gateway.inference.routes import DirectAddress
+from windlass.metrics.gateway import ENGINE_CONNECTIONS
 from windlass.tunnel.lanes import Lanes
 
+log = telemetry.logger("gateway.engines")
+
 CONNECT_SECONDS = 2.0
+# A door that did not open is tried again after so long.
+SHUT_SECONDS = 30.0
 # Engines close what rests for long; we do it before they do.
 IDLE_SECONDS = 30.0
 # Distances: of a way that is more expensive for each byte than the one before it, and one more for
 # each time that it takes twice as long to connect, from this time on.
 _DIRECT, _TUNNEL, _RELAYED = range(3)
+# Of connections, for operators.
+_KINDS = {_TUNNEL: "tunnel", _RELAYED: "relayed"}
 NEAR_SECONDS = 0.008
 # More than any.
 FARTHEST = 32
@@ -30,20 +40,50 @@ _SLOWER = 1 / 8
 class EngineConnectionPool:
     """The connections to one address."""
 
-    def __init__(self, address: str, tunnels: Lanes | None = None):
+    def __init__(
+        self, address: str, tunnels: Lanes | None = None, directly: DirectWays | None = None
+    ):
         self.address = address
         self._address = urlsplit(address)
         self._tunnels = tunnels
+        self._directly = directly
+        # The door that leads there past the tunnel; and one that did not open, until when.
+        self.direct: DirectAddress | None = None
+        self._shut: tuple[DirectAddress | None, float] = (None, 0.0)
         self._loop = asyncio.get_running_loop()
         self._idle: list[EngineConnection] = []
         self._heads: dict[str, bytes] = {}
         # Requests that have a place at the engine.
         self.active = 0
-        # In steps, so that requests are shared by engines that are about as far as each other.
-        self.distance = self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
+        # Its cache has no room for what was known from earlier requests.
+        self.full = False
+        self._way = _TUNNEL if self._address.scheme == "tunnel" else _DIRECT
+        self._others, self._distance = 0, self._way
+        # Both in one number, in steps, which costs a choice among many the least.
+        self.behind = self._way
         self._connect_seconds = math.inf
         # The same at every gateway.
         self.seed = int.from_bytes(hashlib.blake2b(address.encode(), digest_size=7).digest())
+
+    @property
+    def others(self) -> int:
+        """Requests of others there, as far as this gateway makes up for them; see OtherWork."""
+        return self._others
+
+    @others.setter
+    def others(self, requests: int) -> None:
+        self._others = requests
+        self.behind = requests * FARTHEST + self._distance
+
+    @property
+    def distance(self) -> int:
+        """The way there in steps, so that engines about as far as each other share requests."""
+        return self._distance
+
+    @distance.setter
+    def distance(self, steps: int) -> None:
+        self._distance = steps
+        self.behind = self._others * FARTHEST + steps
 
     async def send(
         self,
@@ -106,9 +146,18 @@ class EngineConnectionPool:
 
     async def _connect(self) -> EngineConnection:
         began = self._loop.time()
-        connection = await self._open()
+        if (connection := await self._past_tunnel()) is None:
+            # A door that did not open says nothing of how far it is by the tunnel.
+            began = self._loop.time()
+            connection = await self._open()
         self._measure(self._loop.time() - began)
+        ENGINE_CONNECTIONS.labels(_KINDS.get(self._way, self._kind)).inc()
         return connection
+
+    @property
+    def _kind(self) -> str:
+        """The kind of a connection past any tunnel."""
+        return {"tunnel": "direct", "unix": "local"}.get(self._address.scheme, "address")
 
     def _measure(self, seconds: float) -> None:
         known = self._connect_seconds
@@ -136,10 +185,34 @@ class EngineConnectionPool:
             )
             return made[1]
 
+    async def _past_tunnel(self) -> EngineConnection | None:
+        """A connection through the door, if there is one that opens."""
+        loop, door = self._loop, self.direct
+        if self._directly is None or door is None:
+            return None
+        if self._shut[0] == door and loop.time() < self._shut[1]:
+            return None
+        try:
+            connection = await self._directly.connect(
+                door, self._engine_id, lambda: EngineConnection(loop)
+            )
+        except OSError as error:
+            log.warning("engine_not_reached_directly", engine=self.address, error=repr(error))
+            self._shut = (door, loop.time() + SHUT_SECONDS)
+            return None
+        self._way = _DIRECT
+        return connection
+
+    @property
+    def _engine_id(self) -> str:
+        return self._address.path.lstrip("/")
+
     def _head(self, path: str) -> bytes:
         where = self._address
         is_http = where.scheme in ("http", "https")
-        host = where.netloc.rpartition("@")[2] if is_http else "engine"
+        # A machine's door finds the engine by it; to the engine itself it means nothing.
+        other = self._engine_id if where.scheme == "tunnel" else "engine"
+        host = where.netloc.rpartition("@")[2] if is_http else other
         target = quote((where.path.rstrip("/") if is_http else "") + path)
         head = (
             f"POST {target} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
