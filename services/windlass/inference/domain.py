@@ -12,6 +12,7 @@ from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
+from windlass.modelfiles.quantization import Quantization
 from windlass.serving_schedules import ScheduleWindow, scheduled
 from windlass.workload_phases import is_possible
 
@@ -49,6 +50,8 @@ class Name:
     engine_version_id: str
     # What it takes of devices' memory, where that is known.
     footprint: Footprint | None = None
+    # Of its weights, where they have one.
+    quantization: Quantization | None = None
     # Of its tool calls and its reasoning.
     formats: Formats = UNKNOWN
     # `embed` or `score`, as engines have it; empty for one that generates.

@@ -35,6 +35,8 @@ from windlass.engine_arguments import (
     require_guesses,
 )
 from windlass.inference.domain import InferencePolicy, Serving, why_none_sleeps
+from windlass.inference.names import quantization_of_model
+from windlass.modelfiles.quantization import unreadable
 from windlass.serving_schedules import (
     MAX_WINDOWS,
     ScheduleWindow,
@@ -217,6 +219,12 @@ def require_own_engines(model: models_pb2.Model) -> None:
             "to set.",
             param="model",
         )
+
+
+def require_readable(model: models_pb2.Model, engine: str) -> None:
+    """Raises InvalidArgument for weights that a kind of engine cannot read."""
+    if why := unreadable(quantization_of_model(model), engine):
+        raise InvalidArgument(f"{model.id}: {why}", param="engine")
 
 
 def require_own(principal: Principal, project_id: str) -> None:

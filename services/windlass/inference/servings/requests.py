@@ -34,6 +34,7 @@ from windlass.inference.servings.checks import (
     require_own,
     require_own_engines,
     require_plain,
+    require_readable,
     require_sleep,
     schedule_of,
 )
@@ -78,6 +79,8 @@ class ServingRequests:
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
         require_own_engines(model)
+        if not base.id:
+            require_readable(model, engine)
         draft = "" if base.id else await self._drafts.version_of(resolved, arguments, engine)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
