@@ -17,6 +17,7 @@ from windlass.inference.domain import (
 from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
 from windlass.inference.planning.changes import EngineChanges
+from windlass.inference.planning.devices import cannot_run, largest
 from windlass.inference.planning.revising import is_over, revised
 from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
 from windlass.inference.planning.scaling import Scalers
@@ -184,9 +185,10 @@ class Planner:
         if (gpus := self._round.gpus(version) * nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
-        refusals = [self._round.cannot_hold(version, one) for one in holding]
-        if all(refusals):
-            return max(zip(map(_device_memory, holding), refusals, strict=True))[1]
+        wish = self._round.wish(version)
+        refusals = [(largest(wish, one), cannot_run(wish, one)) for one in holding]
+        if all(why for _, why in refusals):
+            return max(refusals)[1]
         return (
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."
@@ -205,7 +207,3 @@ class Planner:
             f"The cluster of the serving stack {name!r} is not reachable, or not assigned to the "
             "model's project; see `windlass clusters assign`."
         )
-
-
-def _device_memory(cluster: clusters_pb2.Cluster) -> int:
-    return sum(one.memory_bytes for one in cluster.capacity.devices)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import TARGET_REQUESTS
-from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
+from windlass.engine_arguments import UNCHOSEN, completed
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
@@ -24,7 +24,13 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
-from windlass.inference.planning.devices import DIVIDE, cannot_hold, fitting_gpus
+from windlass.inference.planning.devices import (
+    DIVIDE,
+    EngineWish,
+    cannot_run,
+    fitting_gpus,
+    rooms_of,
+)
 from windlass.inference.planning.scaling import (
     AWAY,
     EngineUse,
@@ -72,6 +78,8 @@ class Round:
             for engine in rows.engines
             if engine.desired == RUNNING
         }
+        self._ids = {engine.id for engine in self.running.values()}
+        self._wishes: dict[str, EngineWish] = {}
         # As they were, of those that have another number now.
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
@@ -213,24 +221,32 @@ class Round:
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
-        serving = self._serving(engine.version_id)
-        kind = self.kind(engine.version_id)
-        arguments = serving.arguments if serving else UNCHOSEN
-        arguments = completed(arguments, self.names[engine.version_id].derived(kind))
-        gpus, nodes = self.gpus(engine.version_id), self.nodes(engine.version_id)
-        if not gpus and nodes == 1:
-            gpus = self._fitting(engine, kind, arguments)
-        # An engine of before there were several has none.
-        nodes = nodes if nodes > 1 else 0
+        wish = self.wish(engine.version_id)
         return replace(
             engine,
-            engine=kind,
-            arguments=arguments,
-            gpus=gpus,
-            nodes=nodes,
+            engine=wish.kind,
+            arguments=wish.arguments,
+            gpus=wish.gpus if wish.gpus or wish.nodes > 1 else self._fitting(engine, wish),
+            # An engine of before there were several has none.
+            nodes=wish.nodes if wish.nodes > 1 else 0,
             draft_version_id=self.draft_id(engine.version_id),
             sleeps=bool(self.sleep_seconds(engine.version_id)),
         )
+
+    def wish(self, version: str) -> EngineWish:
+        """The needs of each engine of a version, wherever it runs."""
+        if version not in self._wishes:
+            kind, serving = self.kind(version), self._serving(version)
+            arguments = serving.arguments if serving else UNCHOSEN
+            self._wishes[version] = EngineWish(
+                name=self.names[version],
+                kind=kind,
+                arguments=completed(arguments, self.names[version].derived(kind)),
+                gpus=self.gpus(version),
+                nodes=self.nodes(version),
+                draft=self.names.get(self.draft_id(version)),
+            )
+        return self._wishes[version]
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -303,7 +319,7 @@ class Round:
             if self.runs(version, cluster)
             and self.weight(version, cluster.id)
             and self.gpus(version) * self.nodes(version) <= cluster.capacity.gpus
-            and not self.cannot_hold(version, cluster)
+            and not cannot_run(self.wish(version), cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
@@ -328,22 +344,17 @@ class Round:
         """The serving stack that has a version; None of a model of ours, or an unknown stack."""
         return self._stacks.get(self.names[version].stack)
 
-    def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
-        """Returns why a cluster's devices can never hold a version; empty if they may."""
-        if self.kind(version) not in DIVIDE:
-            return ""
-        draft = self.names.get(self.draft_id(version))
-        return cannot_hold(self.names[version], cluster, self.gpus(version), draft)
-
-    def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
-        cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
-        if kind not in DIVIDE:
+    def _fitting(self, engine: Engine, wish: EngineWish) -> int:
+        """The GPUs of an engine whose serving asks for none; 0 for what is usual."""
+        if wish.kind not in DIVIDE:
             return 0
-        if cluster is None or not cluster.capacity.devices:
+        cluster = self.view.clusters.get(engine.cluster_id)
+        if cluster is None or not rooms_of(cluster):
             # What was chosen stays, also while the cluster is away.
             return engine.gpus
-        draft = self.names.get(self.draft_id(engine.version_id))
-        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters, draft)
+        is_there = engine.id in self._ids
+        now = engine.gpus if is_there else -1
+        return fitting_gpus(wish, cluster, self.policy.max_adapters, now)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""

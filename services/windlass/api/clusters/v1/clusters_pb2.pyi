@@ -122,6 +122,7 @@ class Accelerator(google.protobuf.message.Message):
     PENDING_FIELD_NUMBER: builtins.int
     IS_DEVICE_CLASS_FIELD_NUMBER: builtins.int
     REPLICAS_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
     resource: builtins.str
     """`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `google.com/tpu`…, or the name of a DeviceClass."""
     product: builtins.str
@@ -135,6 +136,8 @@ class Accelerator(google.protobuf.message.Message):
     """Claimed through Dynamic Resource Allocation."""
     replicas: builtins.int
     """How many share one device, by time-slicing or MPS; `capacity` counts the shares. 0: none do."""
+    memory_bytes: builtins.int
+    """Of one device; 0 where nothing says it, where devices differ, and where several share one."""
     def __init__(
         self,
         *,
@@ -146,8 +149,9 @@ class Accelerator(google.protobuf.message.Message):
         pending: builtins.int = ...,
         is_device_class: builtins.bool = ...,
         replicas: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "is_device_class", b"is_device_class", "pending", b"pending", "product", b"product", "replicas", b"replicas", "resource", b"resource", "running", b"running"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "is_device_class", b"is_device_class", "memory_bytes", b"memory_bytes", "pending", b"pending", "product", b"product", "replicas", b"replicas", "resource", b"resource", "running", b"running"]) -> None: ...
 
 Global___Accelerator: typing_extensions.TypeAlias = Accelerator
 
@@ -1662,6 +1666,8 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
+    ENGINE_GPUS_FIELD_NUMBER: builtins.int
+    NODE_SHAPES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1678,6 +1684,8 @@ class Capacity(google.protobuf.message.Message):
     used_memory_bytes: builtins.int
     keeps_models: builtins.bool
     """It keeps weights that were fetched for whichever engine comes next."""
+    engine_gpus: builtins.int
+    """Of a cluster: GPUs of an engine whose serving asks for none, and what its nodes have."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1700,6 +1708,8 @@ class Capacity(google.protobuf.message.Message):
     def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines that can sleep there."""
 
+    @property
+    def node_shapes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeShape]: ...
     def __init__(
         self,
         *,
@@ -1721,11 +1731,54 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        engine_gpus: builtins.int = ...,
+        node_shapes: collections.abc.Iterable[Global___NodeShape] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_gpus", b"engine_gpus", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
+
+@typing.final
+class NodeShape(google.protobuf.message.Message):
+    """Nodes of a cluster that are alike, as an engine on one of them finds them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    DEVICES_FIELD_NUMBER: builtins.int
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
+    FLAVORS_FIELD_NUMBER: builtins.int
+    resource: builtins.str
+    """What pods ask for to get its accelerators, as in Accelerator; empty for a node without."""
+    product: builtins.str
+    devices: builtins.int
+    device_memory_bytes: builtins.int
+    """Of each device; 0 where the node does not say."""
+    memory_bytes: builtins.int
+    """Of the node, for pods."""
+    nodes: builtins.int
+    @property
+    def flavors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """ResourceFlavors whose nodes they are."""
+
+    def __init__(
+        self,
+        *,
+        resource: builtins.str = ...,
+        product: builtins.str = ...,
+        devices: builtins.int = ...,
+        device_memory_bytes: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        nodes: builtins.int = ...,
+        flavors: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_memory_bytes", b"device_memory_bytes", "devices", b"devices", "flavors", b"flavors", "memory_bytes", b"memory_bytes", "nodes", b"nodes", "product", b"product", "resource", b"resource"]) -> None: ...
+
+Global___NodeShape: typing_extensions.TypeAlias = NodeShape
 
 @typing.final
 class Device(google.protobuf.message.Message):
