@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.inventory.accelerators import product, product_label
 from windlass_agent.inventory.nodes import Node, node_state
 
 # Of a cluster, and of flavors of each.
@@ -34,6 +36,32 @@ def node_shapes(
     return found[:MAX_SHAPES]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """What pods ask for to get an accelerator by its name: a resource or class, labels of nodes."""
+
+    resource: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def node_choice(
+    name: str,
+    nodes: Mapping[str, Node],
+    flavors: Mapping[str, Mapping[str, Any]],
+    known: Collection[str],
+) -> NodeChoice | None:
+    """The choice that a name of `node_shapes` stands for; None for a name of none."""
+    if name in known:
+        return NodeChoice(resource=name)
+    if name in flavors and (labels := _labels(flavors[name])):
+        return NodeChoice(labels=labels)
+    for node in nodes.values():
+        for resource, _, _ in node.accelerators:
+            if resource in known and product(resource, node.labels) == name:
+                return NodeChoice(resource, {product_label(resource, node.labels): name})
+    return None
+
+
 def _shapes(
     node: pb.NodeState, flavors: tuple[str, ...], known: Collection[str]
 ) -> Iterator[_Shape]:
@@ -41,7 +69,8 @@ def _shapes(
     for one in has or [pb.Accelerator()]:
         yield (
             one.resource,
-            one.product,
+            # Of claimed devices no node's label says it.
+            "" if one.is_device_class else one.product,
             min(one.allocatable, 2**31 - 1),
             one.memory_bytes,
             node.memory_bytes,
@@ -50,8 +79,8 @@ def _shapes(
 
 
 def _flavors(node: Node, flavors: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-    """The flavors whose nodes have all of their labels, as this one does."""
-    of = [name for name, labels in flavors.items() if labels.items() <= node.labels.items()]
+    """The flavors whose labels a node has, without those that ask for none."""
+    of = [name for name, asked in flavors.items() if asked and asked.items() <= node.labels.items()]
     return tuple(sorted(of)[:MAX_FLAVORS])
 
 

@@ -158,6 +158,11 @@ class EngineSettings(_Part):
     priority_class: PriorityClass = Field(
         "", description="WorkloadPriorityClass of engines; empty: the assignment's."
     )
+    priority_classes: dict[Literal["low", "high"], PriorityClass] = Field(
+        {},
+        description="WorkloadPriorityClasses of engines whose servings have another priority than "
+        "the usual one; those of a priority without one start in other clusters.",
+    )
     drain: int = Field(
         300, ge=1, description="Seconds that open requests keep a pod that should end."
     )

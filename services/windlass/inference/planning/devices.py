@@ -3,16 +3,23 @@
 What nobody has said is not guessed: then nothing is chosen, and nothing is refused.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import MAX_ENGINE_GPUS
+from windlass.bounds import MAX_ENGINE_GPUS, NORMAL_PRIORITY
 from windlass.engine_arguments import UNCHOSEN, EngineArguments
 from windlass.inference.domain import Name
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.quantization import unreadable
-from windlass.serving_fit import GIB, DoesNotFit, LeastNeed, fit, least_need, weight_width
+from windlass.serving_fit import (
+    GIB,
+    LEAST_CONTEXT,
+    DoesNotFit,
+    LeastNeed,
+    fit,
+    least_need,
+    weight_width,
+)
 
 # They keep the weights on their GPUs, all of them, and divide them over several.
 DIVIDE = frozenset({"sglang", "vllm"})
@@ -30,6 +37,10 @@ class EngineWish:
     gpus: int = 0
     nodes: int = 1
     draft: Name | None = None
+    # A name of an accelerator, empty for any; memory of each node, 0 for what is usual.
+    accelerator: str = ""
+    memory_bytes: int = 0
+    priority: str = NORMAL_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +55,110 @@ class NodeRoom:
         return sum(self.gpus[: gpus or None]) if self.gpus else self.memory_bytes
 
 
-def rooms_of(cluster: clusters_pb2.Cluster, gpus: int = 0) -> tuple[NodeRoom, ...]:
-    """The rooms of engines that ask for so many GPUs; none where that of one is not known."""
+@dataclass(frozen=True, slots=True)
+class ClusterRooms:
+    """What a cluster has for engines with the same needs."""
+
+    # Why it has nothing for them; empty if it has.
+    lack: str
+    # True if they have no GPU there for sure.
+    on_cpus: bool
+    # None where that of one is not known.
+    rooms: tuple[NodeRoom, ...]
+    # The most memory that one finds on one machine or node, in bytes.
+    most: int
+
+
+class DeviceCheck:
+    """Answers of one round of planning on devices, each found once."""
+
+    def __init__(self, max_adapters: int):
+        self._max_adapters = max_adapters
+        self._rooms: dict[tuple[object, ...], ClusterRooms] = {}
+        self._needs: dict[tuple[str, bool], LeastNeed] = {}
+        self._fewest: dict[tuple[str, NodeRoom], tuple[int, bool]] = {}
+        self._choices: dict[tuple[str, str], set[int]] = {}
+
+    def rooms(self, wish: EngineWish, cluster: clusters_pb2.Cluster) -> ClusterRooms:
+        """What a cluster has for engines like these."""
+        key = cluster.id, wish.gpus, wish.accelerator, wish.memory_bytes, wish.priority
+        if key not in self._rooms:
+            found = rooms_of(cluster, wish)
+            most = max((one.total(wish.gpus) for one in found), default=0)
+            lack, on_cpus = _lack(cluster, wish), _is_without_gpus(cluster, wish)
+            self._rooms[key] = ClusterRooms(lack, on_cpus, found, most)
+        return self._rooms[key]
+
+    def refusal(self, wish: EngineWish, cluster: clusters_pb2.Cluster) -> str:
+        """Returns why no engine of a version can ever run in a cluster; empty where one may.
+
+        What is not certain is left to the engine, which measures.
+        """
+        found, name = self.rooms(wish, cluster), wish.name
+        if found.lack:
+            return found.lack
+        for one in (name, wish.draft):
+            if one and (why := unreadable(one.quantization, wish.kind, on_cpus=found.on_cpus)):
+                return why if one is name else f"Of its draft: {why}"
+        if not found.rooms or (found.rooms[0].gpus and wish.kind not in DIVIDE):
+            # Of what others keep where, they decide themselves.
+            return ""
+        need = self._need(wish, on_cpus=found.on_cpus)
+        if need is None or need.total <= found.most * wish.nodes:
+            return ""
+        return _too_big(need, found, wish)
+
+    def gpus(self, wish: EngineWish, cluster: clusters_pb2.Cluster, now: int | None) -> int:
+        """Returns the fewest GPUs on which a model fits, by the estimate; 0 for what is usual
+        there, or where nothing is known.
+
+        On nodes that differ, so many that it fits on whichever it comes to. All that it may be
+        divided over where it fits on none: the engine says then what it lacks. An engine that has
+        `now` GPUs keeps them while that is a choice, None for one that is new. A draft whose size
+        is not known counts for nothing.
+        """
+        key = wish.name.version_id, cluster.id
+        if key not in self._choices:
+            self._choices[key] = self._choices_of(wish, cluster)
+        found = self._choices[key]
+        return now if now in found else max(found)
+
+    def _choices_of(self, wish: EngineWish, cluster: clusters_pb2.Cluster) -> set[int]:
+        """The fewest GPUs on each kind of node that could hold a model."""
+        least = _least_gpus(cluster.capacity, wish) if wish.accelerator else 0
+        rooms = [room for room in self.rooms(wish, cluster).rooms if room.gpus]
+        if wish.name.footprint is None or wish.kind not in DIVIDE or not rooms:
+            return {least}
+        tried = [self._fewest_of(wish, wish.name.footprint, room) for room in rooms]
+        fitting = [number for number, fits in tried if fits]
+        usual = max(1, cluster.capacity.engine_gpus)
+        return {number if number > usual else least for number in fitting or [max(tried)[0]]}
+
+    def _fewest_of(self, wish: EngineWish, model: Footprint, room: NodeRoom) -> tuple[int, bool]:
+        key = wish.name.version_id, room
+        if key not in self._fewest:
+            self._fewest[key] = _fewest(wish, model, room, self._max_adapters)
+        return self._fewest[key]
+
+    def _need(self, wish: EngineWish, *, on_cpus: bool) -> LeastNeed | None:
+        key = wish.name.version_id, on_cpus
+        if wish.name.footprint is None:
+            return None
+        if key not in self._needs:
+            self._needs[key] = least_need(
+                wish.name.footprint,
+                arguments=wish.arguments,
+                draft=wish.draft.footprint if wish.draft else None,
+                width=_width(wish, on_cpus=on_cpus),
+            )
+        return self._needs[key]
+
+
+def rooms_of(cluster: clusters_pb2.Cluster, wish: EngineWish) -> tuple[NodeRoom, ...]:
+    """The rooms that engines may come to; none where that of one is not known."""
     capacity = cluster.capacity
     if capacity.node_shapes:
-        return _of_nodes(capacity, gpus or capacity.engine_gpus)
+        return _of_nodes(capacity, wish)
     if cluster.executor == KUBERNETES:
         return ()
     memory = sorted((one.memory_bytes for one in capacity.devices), reverse=True)
@@ -56,38 +166,22 @@ def rooms_of(cluster: clusters_pb2.Cluster, gpus: int = 0) -> tuple[NodeRoom, ..
         return (NodeRoom(tuple(memory), capacity.memory_bytes),) if all(memory) else ()
     if capacity.gpus or not capacity.memory_bytes:
         return ()
-    return (NodeRoom((), capacity.memory_bytes),)
+    return (NodeRoom((), _given(capacity.memory_bytes, wish)),)
 
 
-def is_without_gpus(cluster: clusters_pb2.Cluster, gpus: int = 0) -> bool:
-    """Returns True if an engine that asks for so many GPUs has none there for sure."""
+def _is_without_gpus(cluster: clusters_pb2.Cluster, wish: EngineWish) -> bool:
     capacity = cluster.capacity
     if capacity.node_shapes:
-        return not (gpus or capacity.engine_gpus)
+        return not _least_gpus(capacity, wish)
     return cluster.executor != KUBERNETES and not (capacity.gpus or capacity.devices)
-
-
-def fitting_gpus(wish: EngineWish, cluster: clusters_pb2.Cluster, adapters: int, now: int) -> int:
-    """Returns the fewest GPUs on which a model fits, by the estimate; 0 for what is usual there, or
-    where nothing is known.
-
-    On nodes that differ, so many that it fits on whichever it comes to. All that it may be divided
-    over where it fits on none: the engine says then what it lacks. An engine that has `now` GPUs
-    keeps them while that is a choice. A draft whose size is not known counts for nothing.
-    """
-    rooms = [room for room in rooms_of(cluster, wish.gpus) if room.gpus]
-    if wish.name.footprint is None or not rooms:
-        return 0
-    tried = [_fewest(wish, wish.name.footprint, room, adapters) for room in rooms]
-    fitting = [number for number, fits in tried if fits]
-    usual = max(1, cluster.capacity.engine_gpus)
-    found = {number if number > usual else 0 for number in fitting or [max(tried)[0]]}
-    return now if now in found else max(found)
 
 
 def _fewest(wish: EngineWish, model: Footprint, room: NodeRoom, adapters: int) -> tuple[int, bool]:
     """The fewest GPUs of a node, and whether it fits on them."""
     draft = wish.draft.footprint if wish.draft else None
+    # Whether it fits, and not how long its context may be, which takes longer to find.
+    context = wish.arguments.context_length or LEAST_CONTEXT
+    arguments = wish.arguments.model_copy(update={"context_length": context})
     number, most = 1, 1
     while number <= len(room.gpus):
         if not any(one.heads % number for one in (model, draft) if one):
@@ -97,7 +191,7 @@ def _fewest(wish: EngineWish, model: Footprint, room: NodeRoom, adapters: int) -
                     model,
                     devices=number,
                     memory_bytes=room.gpus[number - 1],
-                    arguments=wish.arguments,
+                    arguments=arguments,
                     adapters=adapters,
                     draft=draft,
                 )
@@ -108,41 +202,7 @@ def _fewest(wish: EngineWish, model: Footprint, room: NodeRoom, adapters: int) -
     return most, False
 
 
-def cannot_run(wish: EngineWish, cluster: clusters_pb2.Cluster) -> str:
-    """Returns why no engine of a version can ever run in a cluster; empty where one may.
-
-    What is not certain is left to the engine, which measures.
-    """
-    name, on_cpus = wish.name, is_without_gpus(cluster, wish.gpus)
-    for one in (name, wish.draft):
-        if one and (why := unreadable(one.quantization, wish.kind, on_cpus=on_cpus)):
-            return why if one is name else f"Of its draft: {why}"
-    most = max((one.devices for one in cluster.capacity.node_shapes), default=0)
-    if 0 < most < wish.gpus:
-        return f"Each engine should have {wish.gpus} GPUs on a node; the largest node has {most}."
-    rooms = rooms_of(cluster, wish.gpus)
-    if name.footprint is None or not rooms:
-        return ""
-    if rooms[0].gpus and wish.kind not in DIVIDE:
-        # Of what it keeps where, it decides itself.
-        return ""
-    draft = wish.draft.footprint if wish.draft else None
-    width = _width(wish, on_cpus=on_cpus)
-    need = least_need(name.footprint, arguments=wish.arguments, draft=draft, width=width)
-    has = _largest(rooms, wish)
-    return "" if need.total <= has * wish.nodes else _too_big(need, has, wish, rooms)
-
-
-def largest(wish: EngineWish, cluster: clusters_pb2.Cluster) -> int:
-    """The most memory that an engine finds on one machine or node of a cluster, in bytes."""
-    return _largest(rooms_of(cluster, wish.gpus), wish)
-
-
-def _largest(rooms: Iterable[NodeRoom], wish: EngineWish) -> int:
-    return max((one.total(wish.gpus) for one in rooms), default=0)
-
-
-def _too_big(need: LeastNeed, has: int, wish: EngineWish, rooms: tuple[NodeRoom, ...]) -> str:
+def _too_big(need: LeastNeed, found: ClusterRooms, wish: EngineWish) -> str:
     cache = (
         f", the keys and values of {need.tokens} tokens {_gib(need.cache_bytes)}"
         if need.cache_bytes
@@ -151,12 +211,12 @@ def _too_big(need: LeastNeed, has: int, wish: EngineWish, rooms: tuple[NodeRoom,
     of_draft = (
         f" Of the weights, {_gib(need.draft_bytes)} are its draft's." if need.draft_bytes else ""
     )
-    what = "GPU memory" if rooms[0].gpus else "memory"
+    what = "GPU memory" if found.rooms[0].gpus else "memory"
     over = f" on each of {wish.nodes} nodes" if wish.nodes > 1 else ""
     return (
         f"The weights take {_gib(need.weight_bytes)}{cache} and the engine at least "
-        f"{_gib(need.workspace_bytes)}; an engine would have {_gib(has)} of {what}{over} in the "
-        f"largest live cluster.{of_draft}"
+        f"{_gib(need.workspace_bytes)}; an engine would have {_gib(found.most)} of {what}{over} in "
+        f"the largest live cluster.{of_draft}"
     )
 
 
@@ -169,20 +229,67 @@ def _width(wish: EngineWish, *, on_cpus: bool) -> int:
     return weight_width(wish.arguments)
 
 
-def _of_nodes(capacity: clusters_pb2.Capacity, gpus: int) -> tuple[NodeRoom, ...]:
-    if not gpus:
-        found = {NodeRoom((), one.memory_bytes) for one in capacity.node_shapes}
-        known = all(one.memory_bytes for one in found)
-    else:
-        shapes = [one for one in capacity.node_shapes if one.devices >= gpus]
-        found = {
-            NodeRoom(
-                (one.device_memory_bytes,) * min(one.devices, MAX_ENGINE_GPUS), one.memory_bytes
-            )
-            for one in shapes
-        }
+def _lack(cluster: clusters_pb2.Cluster, wish: EngineWish) -> str:
+    """What a cluster has not at all of the needs of an engine; empty if nothing."""
+    capacity = cluster.capacity
+    if cluster.executor == KUBERNETES and wish.priority not in (
+        NORMAL_PRIORITY,
+        *capacity.engine_priorities,
+    ):
+        return f"No live cluster has a class of Kueue for the priority {wish.priority!r}."
+    shapes = _shapes(capacity, wish)
+    products = {one.product for one in capacity.devices}
+    if wish.accelerator and not shapes and products != {wish.accelerator}:
+        return f"No live cluster has the accelerator {wish.accelerator!r}."
+    most = max((one.devices for one in shapes), default=0)
+    if 0 < most < wish.gpus:
+        return f"Each engine should have {wish.gpus} GPUs on a node; the largest node has {most}."
+    memory = [one.memory_bytes for one in shapes]
+    if not capacity.node_shapes and cluster.executor != KUBERNETES:
+        memory = [capacity.memory_bytes]
+    if memory and all(memory) and wish.memory_bytes > max(memory):
+        return (
+            f"Each engine should have {_gib(wish.memory_bytes)} of memory; the largest machine or "
+            f"node has {_gib(max(memory))}."
+        )
+    return ""
+
+
+def _shapes(capacity: clusters_pb2.Capacity, wish: EngineWish) -> list[clusters_pb2.NodeShape]:
+    """The nodes that an engine may come to, by its accelerator."""
+    wanted = wish.accelerator
+    return [
+        one
+        for one in capacity.node_shapes
+        if not wanted or wanted in (one.resource, one.product, *one.flavors)
+    ]
+
+
+def _least_gpus(capacity: clusters_pb2.Capacity, wish: EngineWish) -> int:
+    """The GPUs that an engine asks for at the least."""
+    return wish.gpus or max(capacity.engine_gpus, 1 if wish.accelerator else 0)
+
+
+def _given(memory: int, wish: EngineWish) -> int:
+    """The memory of an engine without GPUs where a machine or node has so much."""
+    return min(memory, wish.memory_bytes or memory)
+
+
+def _of_nodes(capacity: clusters_pb2.Capacity, wish: EngineWish) -> tuple[NodeRoom, ...]:
+    shapes, gpus = _shapes(capacity, wish), _least_gpus(capacity, wish)
+    if gpus:
+        shapes = [one for one in shapes if one.devices >= gpus]
+        found = {_with_gpus(one) for one in shapes}
         known = all(one.device_memory_bytes for one in shapes)
+    else:
+        found = {NodeRoom((), _given(one.memory_bytes, wish)) for one in shapes}
+        known = all(one.memory_bytes for one in shapes)
     return tuple(sorted(found, key=lambda one: (one.gpus, one.memory_bytes))) if known else ()
+
+
+def _with_gpus(shape: clusters_pb2.NodeShape) -> NodeRoom:
+    number = min(shape.devices, MAX_ENGINE_GPUS)
+    return NodeRoom((shape.device_memory_bytes,) * number, shape.memory_bytes)
 
 
 def _gib(number: int) -> str:

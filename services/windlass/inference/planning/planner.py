@@ -17,7 +17,6 @@ from windlass.inference.domain import (
 from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
 from windlass.inference.planning.changes import EngineChanges
-from windlass.inference.planning.devices import cannot_run, largest
 from windlass.inference.planning.revising import is_over, revised
 from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
 from windlass.inference.planning.scaling import Scalers
@@ -74,7 +73,10 @@ class Planner:
         # A project with few engines before one with many; then the newest wish, so that none
         # starts an engine that the next one ends.
         while missing := [slot for slot in missing if self._may_be_placed(slot[0])]:
-            slot = min(missing, key=self._turn)
+            first = min(missing, key=self._turn)
+            # Whose turn it is starts what has its highest priority.
+            own = [slot for slot in missing if self._goes_before(slot, first)]
+            slot = min(own, key=self._by_priority, default=first)
             missing.remove(slot)
             self._place(*slot)
 
@@ -98,6 +100,15 @@ class Planner:
         share = self._round.share(self._round.names[version].project_id)
         # The first engine of each model before the second of any.
         return bool(replica), share, replica, -self._round.used_at(version), version
+
+    def _by_priority(self, slot: Slot) -> tuple[int, tuple[bool, int, int, float, str]]:
+        return -self._round.rank(slot[0]), self._turn(slot)
+
+    def _goes_before(self, slot: Slot, other: Slot) -> bool:
+        """Returns True for an engine of the same project and number of a higher priority."""
+        names, rank = self._round.names, self._round.rank
+        same = names[slot[0]].project_id == names[other[0]].project_id
+        return same and bool(slot[1]) == bool(other[1]) and rank(slot[0]) > rank(other[0])
 
     def _place(self, version: str, replica: int) -> None:
         state = self._round
@@ -173,20 +184,20 @@ class Planner:
             return f"No live cluster has the engine {engine!r}."
         if self._round.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
             return refusal
-        nodes = self._round.nodes(version)
+        wish = self._round.wish(version)
         if not any(self._round.runs(version, one) for one in clusters):
             return (
-                f"No live cluster runs the engine {engine!r} on {nodes} nodes together: that takes "
-                "Kubernetes with LeaderWorkerSet."
+                f"No live cluster runs the engine {engine!r} on {wish.nodes} nodes together: that "
+                "takes Kubernetes with LeaderWorkerSet."
             )
         if not any(self._round.weight(version, one.id) for one in clusters):
             return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
-        if (gpus := self._round.gpus(version) * nodes) > most:
+        if (gpus := wish.gpus * wish.nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
-        wish = self._round.wish(version)
-        refusals = [(largest(wish, one), cannot_run(wish, one)) for one in holding]
+        devices = self._round.devices
+        refusals = [(devices.rooms(wish, one).most, devices.refusal(wish, one)) for one in holding]
         if all(why for _, why in refusals):
             return max(refusals)[1]
         return (

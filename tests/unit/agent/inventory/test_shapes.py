@@ -8,11 +8,12 @@ from windlass.kubernetes.resources import NVIDIA_GPU
 from windlass_agent.inventory.accelerators import device_memory, product_label
 from windlass_agent.inventory.devices import node_devices, trim_class, trim_slice
 from windlass_agent.inventory.nodes import trim_node
-from windlass_agent.inventory.shapes import MAX_SHAPES, node_shapes
+from windlass_agent.inventory.shapes import MAX_SHAPES, NodeChoice, node_choice, node_shapes
 
 GIB = 2**30
+H100_NAME = "NVIDIA-H100-80GB-HBM3"
 H100 = {
-    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/gpu.product": H100_NAME, "nvidia.com/gpu.memory": "81559",
     "pool": "fast",
 }  # fmt: skip
 MIG = "nvidia.com/mig-1g.10gb"
@@ -65,9 +66,9 @@ def test_alike_nodes_are_one_shape() -> None:
     gpus, large, plain = node_shapes(nodes, {}, flavors, {NVIDIA_GPU})
     assert (gpus.nodes, gpus.devices, gpus.product) == (2, 8, "NVIDIA-H100-80GB-HBM3")
     assert (gpus.resource, gpus.device_memory_bytes) == (NVIDIA_GPU, 81_559 * 2**20)
-    assert list(gpus.flavors) == ["any", "fast"]
+    assert list(gpus.flavors) == ["fast"], "others ask for nothing"
     assert (large.nodes, large.memory_bytes, large.devices) == (1, 128 * GIB, 0)
-    assert (plain.memory_bytes, list(plain.flavors)) == (64 * GIB, ["any"])
+    assert (plain.memory_bytes, list(plain.flavors)) == (64 * GIB, [])
     # Devices that no pod of the agent asks for are none.
     assert not any(one.devices for one in node_shapes(nodes, {}, {}, {"amd.com/gpu"}))
     # Of many that differ, those with the most memory are told.
@@ -75,6 +76,26 @@ def test_alike_nodes_are_one_shape() -> None:
     found = node_shapes(nodes, {}, flavors, {NVIDIA_GPU})
     assert len(found) == MAX_SHAPES
     assert found[0].devices == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        (H100_NAME, NodeChoice(NVIDIA_GPU, {"nvidia.com/gpu.product": H100_NAME})),
+        (NVIDIA_GPU, NodeChoice(NVIDIA_GPU)),
+        ("gpu.example.com", NodeChoice("gpu.example.com")),
+        ("fast", NodeChoice(labels={"pool": "fast"})),
+        ("any", None),
+        ("T4", None),
+        ("", None),
+    ],
+)
+def test_a_name_of_a_shape_stands_for_what_pods_ask_for(
+    name: str, choice: NodeChoice | None
+) -> None:
+    nodes = {"c": node({}), "a": node(H100, nvidia_com__gpu="8")}
+    flavors: Any = {"fast": {"spec": {"nodeLabels": {"pool": "fast"}}}, "any": {"spec": {}}}
+    assert node_choice(name, nodes, flavors, {NVIDIA_GPU, "gpu.example.com"}) == choice
 
 
 @pytest.mark.parametrize(

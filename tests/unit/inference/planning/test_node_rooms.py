@@ -176,3 +176,60 @@ def test_agents_of_the_release_before_refuse_nothing() -> None:
     silent.capacity.gpus = 8
     silent.capacity.memory_bytes = GIB
     assert planned(silent).creates
+
+
+def named(shape_: pb.NodeShape, product: str, *flavors: str) -> pb.NodeShape:
+    found = pb.NodeShape(product=product, flavors=flavors)
+    found.MergeFrom(shape_)
+    return found
+
+
+def test_an_accelerator_is_where_nodes_have_it() -> None:
+    where = cluster(named(shape(8, 80), "H100", "spot"), named(shape(4, 24), "L4"), engine_gpus=0)
+    for name in ("H100", "spot"):
+        (made,) = planned(where, accelerator=name).creates
+        assert (made.accelerator, made.gpus) == (name, 2)
+    (made,) = planned(where, SMALL, accelerator="L4").creates
+    assert made.gpus == 1, "an engine on an accelerator has one of it at least"
+    said = refused(where, accelerator="L4")
+    assert "an engine would have 96.0 GiB of GPU memory" in said
+    assert refused(where, accelerator="A100") == ("No live cluster has the accelerator 'A100'.")
+    # An agent of the release before says nothing, and would not choose.
+    assert "accelerator 'A100'" in refused(cluster(), accelerator="A100")
+
+
+def test_a_machine_has_the_accelerator_that_all_of_its_gpus_are() -> None:
+    where = machine(64)
+    where.capacity.devices.extend(
+        pb.Device(id=str(at), product="NVIDIA L4", memory_bytes=24 * GIB) for at in range(2)
+    )
+    where.capacity.gpus = 2
+    (made,) = planned(where, SMALL, accelerator="NVIDIA L4").creates
+    assert made.gpus == 1
+    where.capacity.devices[1].product = "NVIDIA T4"
+    assert "accelerator 'NVIDIA L4'" in refused(where, SMALL, accelerator="NVIDIA L4")
+
+
+def test_memory_is_asked_for_where_there_is_so_much() -> None:
+    for where in (cluster(shape(8, 80)), machine(500)):
+        (made,) = planned(where, SMALL, memory_bytes=400 * GIB).creates
+        assert made.memory_bytes == 400 * GIB
+        assert refused(where, SMALL, memory_bytes=600 * GIB) == (
+            "Each engine should have 600.0 GiB of memory; the largest machine or node has 500.0 "
+            "GiB."
+        )
+    # An engine without GPUs has no more than it is given.
+    said = refused(machine(500), SMALL, memory_bytes=4 * GIB)
+    assert "an engine would have 4.0 GiB of memory" in said
+
+
+def test_a_priority_is_where_kueue_has_a_class_for_it() -> None:
+    where = cluster(shape(8, 80))
+    assert refused(where, priority="high") == (
+        "No live cluster has a class of Kueue for the priority 'high'."
+    )
+    where.capacity.engine_priorities.append("high")
+    (made,) = planned(where, priority="high").creates
+    assert made.priority == "high"
+    (made,) = planned(machine(500), SMALL, priority="low").creates
+    assert made.priority == "low"

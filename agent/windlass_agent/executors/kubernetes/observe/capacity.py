@@ -8,7 +8,7 @@ from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.port import ADOPTED
 from windlass_agent.inventory.devices import node_devices
 from windlass_agent.inventory.informers import ClusterInformers
-from windlass_agent.inventory.shapes import node_shapes
+from windlass_agent.inventory.shapes import NodeChoice, node_choice, node_shapes
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     DEVICECLASSES,
@@ -31,6 +31,7 @@ class ClusterCapacity:
     ):
         # Of claimed devices, the class.
         self._known = frozenset(one.resource or one.device_class for one in settings.accelerators)
+        self._engine_priorities = sorted(settings.engines.priority_classes)
         self._engine_gpus = settings.engines.gpus if settings.engines.images else 0
         self._shapes: list[pb.NodeShape] | None = None
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
@@ -103,6 +104,7 @@ class ClusterCapacity:
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
             engine_gpus=self._engine_gpus,
+            engine_priorities=self._engine_priorities,
             node_shapes=self.shapes if self._engine_slots else (),
         )
 
@@ -114,6 +116,13 @@ class ClusterCapacity:
             claimed = node_devices(seen.device_classes.items, seen.slices.items.values())
             self._shapes = node_shapes(seen.nodes.items, claimed, seen.flavors.items, self._known)
         return self._shapes
+
+    def choice(self, accelerator: str) -> NodeChoice | None:
+        """What pods ask for to get an accelerator by its name; None for no name, or one of none."""
+        if not accelerator:
+            return None
+        seen = self._informers
+        return node_choice(accelerator, seen.nodes.items, seen.flavors.items, self._known)
 
     def _forget(self) -> None:
         self._shapes = None

@@ -967,6 +967,9 @@ class EngineWorkload(google.protobuf.message.Message):
     DRAFT_FILES_FIELD_NUMBER: builtins.int
     SLEEPS_FIELD_NUMBER: builtins.int
     ASLEEP_FIELD_NUMBER: builtins.int
+    ACCELERATOR_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -984,6 +987,12 @@ class EngineWorkload(google.protobuf.message.Message):
     and its process, gives its device's memory back, and gets no requests.
     """
     asleep: builtins.bool
+    accelerator: builtins.str
+    """The accelerator that it runs on, by a name of NodeShape or of a machine's devices; empty: any."""
+    memory_bytes: builtins.int
+    """Memory of each of its nodes; 0: by its kind and its weights."""
+    priority: builtins.str
+    """`low` or `high`; empty: the usual one."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -1015,9 +1024,12 @@ class EngineWorkload(google.protobuf.message.Message):
         draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         sleeps: builtins.bool = ...,
         asleep: builtins.bool = ...,
+        accelerator: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        priority: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1668,6 +1680,7 @@ class Capacity(google.protobuf.message.Message):
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
     ENGINE_GPUS_FIELD_NUMBER: builtins.int
     NODE_SHAPES_FIELD_NUMBER: builtins.int
+    ENGINE_PRIORITIES_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1710,6 +1723,10 @@ class Capacity(google.protobuf.message.Message):
 
     @property
     def node_shapes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeShape]: ...
+    @property
+    def engine_priorities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Priorities of engines, beside the usual one, that a cluster has a class of Kueue for."""
+
     def __init__(
         self,
         *,
@@ -1733,9 +1750,10 @@ class Capacity(google.protobuf.message.Message):
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
         engine_gpus: builtins.int = ...,
         node_shapes: collections.abc.Iterable[Global___NodeShape] | None = ...,
+        engine_priorities: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_gpus", b"engine_gpus", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_gpus", b"engine_gpus", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 
@@ -1763,7 +1781,7 @@ class NodeShape(google.protobuf.message.Message):
     nodes: builtins.int
     @property
     def flavors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """ResourceFlavors whose nodes they are."""
+        """ResourceFlavors whose labels they have."""
 
     def __init__(
         self,
