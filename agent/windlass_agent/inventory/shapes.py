@@ -38,7 +38,7 @@ def node_shapes(
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """What pods ask for to get an accelerator by its name: a resource or class, labels of nodes."""
+    """Request of pods for an accelerator by its name: a resource or class, and labels of nodes."""
 
     resource: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -208,6 +208,19 @@ class EngineSettings(_Part):
             raise Unrenderable("NoStore", "This cluster's agent has no claim for weights.")
         return self.weights
 
+    def priority_class_of(self, priority: str, assigned: str) -> str:
+        """The WorkloadPriorityClass of engines of a priority, empty for the usual one.
+
+        `assigned` is the one of their project. Raises Unrenderable for a priority without one.
+        """
+        if not priority:
+            return self.priority_class or assigned
+        for name, found in self.priority_classes.items():
+            if name == priority:
+                return found
+        message = f"This cluster's agent has no priority class for engines of {priority!r}."
+        raise Unrenderable("NoPriorityClass", message)
+
     def image_of(self, engine: str) -> EngineImage:
         """The image of a kind of engine; raises Unrenderable without one."""
         for name, image in self.images.items():

@@ -57,7 +57,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRooms:
-    """What a cluster has for engines with the same needs."""
+    """Rooms of a cluster for engines with the same needs."""
 
     # Why it has nothing for them; empty if it has.
     lack: str
@@ -80,7 +80,7 @@ class DeviceCheck:
         self._choices: dict[tuple[str, str], set[int]] = {}
 
     def rooms(self, wish: EngineWish, cluster: clusters_pb2.Cluster) -> ClusterRooms:
-        """What a cluster has for engines like these."""
+        """The rooms of a cluster for engines like these."""
         key = cluster.id, wish.gpus, wish.accelerator, wish.memory_bytes, wish.priority
         if key not in self._rooms:
             found = rooms_of(cluster, wish)
@@ -230,7 +230,7 @@ def _width(wish: EngineWish, *, on_cpus: bool) -> int:
 
 
 def _lack(cluster: clusters_pb2.Cluster, wish: EngineWish) -> str:
-    """What a cluster has not at all of the needs of an engine; empty if nothing."""
+    """Returns which need of an engine a cluster can never meet; empty if it may meet each."""
     capacity = cluster.capacity
     if cluster.executor == KUBERNETES and wish.priority not in (
         NORMAL_PRIORITY,

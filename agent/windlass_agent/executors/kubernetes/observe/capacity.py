@@ -118,7 +118,7 @@ class ClusterCapacity:
         return self._shapes
 
     def choice(self, accelerator: str) -> NodeChoice | None:
-        """What pods ask for to get an accelerator by its name; None for no name, or one of none."""
+        """The choice that the name of an accelerator stands for; None for no name, or one of none."""
         if not accelerator:
             return None
         seen = self._informers

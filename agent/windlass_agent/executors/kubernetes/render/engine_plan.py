@@ -181,10 +181,8 @@ class EnginePlan:
         if not place.queue:
             return {}
         found = {labels.QUEUE: place.queue}
-        engines, own = self.settings.engines, self.workload.engine.priority
-        usual = engines.priority_class or place.priority_class
-        named = {str(name): value for name, value in engines.priority_classes.items()}
-        if priority := named[own] if own else usual:
+        own, engines = self.workload.engine.priority, self.settings.engines
+        if priority := engines.priority_class_of(own, place.priority_class):
             found[labels.PRIORITY_CLASS] = priority
         return found
 
@@ -199,9 +197,7 @@ def _require_known(
     if spec.accelerator and not (spec.gpus or settings.engines.gpus):
         message = f"An engine on {spec.accelerator!r} needs GPUs, and asks for none."
         raise Unrenderable("NoAccelerator", message)
-    if spec.priority and spec.priority not in {*settings.engines.priority_classes}:
-        message = f"This cluster's agent has no priority class for engines of {spec.priority!r}."
-        raise Unrenderable("NoPriorityClass", message)
+    settings.engines.priority_class_of(spec.priority, "")
 
 
 def digest(workload: pb.Workload) -> str:
