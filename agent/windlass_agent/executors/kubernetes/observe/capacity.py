@@ -118,7 +118,7 @@ class ClusterCapacity:
         return self._shapes
 
     def choice(self, accelerator: str) -> NodeChoice | None:
-        """The choice that the name of an accelerator stands for; None for no name, or one of none."""
+        """The choice that an accelerator's name stands for; None for no name or an unknown one."""
         if not accelerator:
             return None
         seen = self._informers
