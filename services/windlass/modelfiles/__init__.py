@@ -26,6 +26,8 @@ from windlass.modelfiles.weights import (
     TensorFacts,
     check_header,
     header_bytes,
+    is_gguf,
+    is_safetensors,
     is_weights,
 )
 
@@ -52,7 +54,9 @@ __all__ = [
     "id_of_folder",
     "is_data",
     "is_document",
+    "is_gguf",
     "is_model_id",
+    "is_safetensors",
     "is_weights",
     "known_types",
     "misfits",

@@ -12,9 +12,12 @@ from typing import Any
 import msgspec
 
 from windlass.modelfiles.footprint import text_config
+from windlass.modelfiles.weights import TensorFacts
+from windlass.modelfiles.weights.gguf import bits_of
 
 # Of packed integers that no word says how to read.
 UNKNOWN = "unknown"
+GGUF = "gguf"
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
 _KEYS = ("quantization_config", "compression_config")
 _BITS = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4, "mxfp8": 8, "modelopt_fp4": 4, "modelopt_mxfp8": 8}
@@ -23,8 +26,8 @@ _MAX_BITS = 16
 READ: Mapping[str, frozenset[str]] = {
     # Transformers reads them with packages that no image has, or as weights of twice the size.
     "builtin": frozenset(),
-    # Its files are written from weights that are not quantized.
-    "llamacpp": frozenset(),
+    # Its files are of its own form, or written from weights that are not quantized.
+    "llamacpp": frozenset([GGUF]),
     "sglang": frozenset(
         ["auto-round", "awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt",
          "modelopt_fp4", "modelopt_mixed", "mxfp4", "mxfp8", "quark"]
@@ -47,17 +50,19 @@ class Quantization(msgspec.Struct, frozen=True, omit_defaults=True):
     bits: int = 0
 
 
-def quantization_of(config: Mapping[str, Any], *, is_packed: bool) -> Quantization | None:
-    """Returns the quantization that a config.json says; None for weights that have none.
+def quantization_of(config: Mapping[str, Any], facts: TensorFacts) -> Quantization | None:
+    """Returns the quantization that a config.json and the weights say; None for weights without.
 
-    `is_packed` says whether the headers of the weights show packed integers.
+    A file of GGUF is one whatever its weights are: who reads it reads nothing else.
     """
+    if facts.is_gguf:
+        return Quantization(GGUF, bits_of(facts.common))
     parts = (config, text_config(config))
     said = next((part[key] for part in parts for key in _KEYS if part.get(key)), None)
     if isinstance(said, Mapping):
         method = _method(said)
         return Quantization(method, _bits(method, said))
-    return Quantization(UNKNOWN) if is_packed or said else None
+    return Quantization(UNKNOWN) if facts.is_packed or said else None
 
 
 def unreadable(quantization: Quantization | None, engine: str, *, on_cpus: bool = False) -> str:

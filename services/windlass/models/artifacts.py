@@ -178,7 +178,7 @@ def _inspected(
         task = ModelTask.SCORING
     elif makes_vectors(config, documents):
         task = ModelTask.EMBEDDING
-    quantization = quantization_of(config, is_packed=facts.is_packed)
+    quantization = quantization_of(config, facts)
     # Of weights that stay as they are.
     width = 0 if quantization else facts.width
     return Inspection(task, type_of(config), footprint_of(config, manifest, width), quantization)

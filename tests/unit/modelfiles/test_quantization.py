@@ -17,6 +17,7 @@ from windlass.modelfiles.quantization import (
     unreadable,
 )
 
+PLAIN, PACKED = TensorFacts(), TensorFacts(is_packed=True)
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 AWQ = {
     "bits": 4, "group_size": 128, "modules_to_not_convert": None, "quant_method": "awq",
@@ -72,18 +73,18 @@ def test_it_is_read_from_config(said: Any, method: str, bits: int) -> None:
     found = Quantization(method, bits)
     config = LLAMA | {"quantization_config": said}
     check_document("config.json", json.dumps(config).encode(), known=["config.json"])
-    assert quantization_of(config, is_packed=True) == found
+    assert quantization_of(config, PACKED) == found
     # Also where the language model is a part of a larger one, or by compressed-tensors' old name.
     inner = {"model_type": "llava", "text_config": config}
-    assert quantization_of(inner, is_packed=False) == found
-    assert quantization_of(LLAMA | {"compression_config": said}, is_packed=False) == found
+    assert quantization_of(inner, PLAIN) == found
+    assert quantization_of(LLAMA | {"compression_config": said}, PLAIN) == found
 
 
 @pytest.mark.parametrize("said", [None, {}])
 def test_weights_that_are_not_quantized_have_none_whatever_the_models_name(said: Any) -> None:
     config = LLAMA | {"_name_or_path": "me/llama-awq", "quantization_config": said}
-    assert quantization_of(config, is_packed=False) is None
-    assert quantization_of(LLAMA, is_packed=True) == Quantization(UNKNOWN)
+    assert quantization_of(config, PLAIN) is None
+    assert quantization_of(LLAMA, PACKED) == Quantization(UNKNOWN)
 
 
 def facts(**tensors: tuple[str, int]) -> TensorFacts:
@@ -142,6 +143,7 @@ def test_what_an_engine_cannot_read_is_said_with_those_that_can() -> None:
         "The weights are quantized by mxfp4 with 4 bits, which the engine 'vllm' cannot read "
         "without a GPU; of the others sglang can."
     )
+    assert unreadable(Quantization("gguf", 4), "llamacpp") == ""
     assert unreadable(Quantization("hqq"), "vllm") == (
         "The weights are quantized by hqq, which the engine 'vllm' cannot read; no other engine "
         "can."

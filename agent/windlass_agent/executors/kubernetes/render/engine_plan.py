@@ -10,6 +10,7 @@ from typing import Self
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
+from windlass.modelfiles import is_gguf
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.download import bytes_of
 from windlass_agent.engines.pods import COMPLETED, engine_in_pod
@@ -129,7 +130,9 @@ class EnginePlan:
 
         Weights in the server's own form, where it has one, and its adapters.
         """
-        written = self.weights_bytes if COMPLETED[self.kind.name].writes_weights else 0
+        is_written = any(map(is_gguf, (one.path for one in self.workload.engine.model_files)))
+        writes = COMPLETED[self.kind.name].writes_weights and not is_written
+        written = self.weights_bytes if writes else 0
         return written + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
 
     @property

@@ -5,14 +5,13 @@ The format: https://github.com/huggingface/safetensors#format.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 
 from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.weights.facts import TensorFacts
 
 # The length of the header, as a little-endian integer.
 PREFIX_BYTES = 8
@@ -32,7 +31,6 @@ _BITS = (
 )
 # Weights that are packed into integers: of AWQ and GPTQ, of compressed-tensors, of bitsandbytes.
 _PACKED = re.compile(r"(.*\.)?(qweight|weight_packed)|.*\.quant_state\.bitsandbytes__\w+")
-_FLOATS = {"F32": 4, "BF16": 2, "F16": 2}
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -42,34 +40,13 @@ class _Tensor(msgspec.Struct):
     data_offsets: tuple[_Count, _Count]
 
 
-@dataclass(slots=True)
-class TensorFacts:
-    """Facts of the headers of a model's files: bytes by type of tensor, and whether some are packed
-    integers, which only the code of a quantization can read.
-    """
-
-    sizes: Counter[str] = field(default_factory=Counter)
-    is_packed: bool = False
-
-    def add(self, other: "TensorFacts") -> None:
-        """Takes in those of one more file."""
-        self.sizes += other.sizes
-        self.is_packed |= other.is_packed
-
-    @property
-    def width(self) -> int:
-        """Bytes of most weights; 0 where they are no floats of 16 or 32 bits."""
-        common = self.sizes.most_common(1)
-        return _FLOATS.get(common[0][0], 0) if common else 0
-
-
 _HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _WORDS = msgspec.json.Decoder(dict[str, str] | None)
 _TENSOR = msgspec.json.Decoder(_Tensor)
 
 
-def is_weights(path: str) -> bool:
-    """Returns True if a file holds tensors, by its name."""
+def is_safetensors(path: str) -> bool:
+    """Returns True if a file is one of safetensors, by its name."""
     return path.lower().endswith(".safetensors")
 
 
