@@ -24,6 +24,8 @@ from windlass.serving_fit import (
 # They keep the weights on their GPUs, all of them, and divide them over several.
 DIVIDE = frozenset({"sglang", "vllm"})
 KUBERNETES = "kubernetes"
+# Of a resource of NVIDIA's MIG.
+_PARTS = "/mig-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,8 @@ def _of_nodes(capacity: clusters_pb2.Capacity, wish: EngineWish) -> tuple[NodeRo
 
 
 def _with_gpus(shape: clusters_pb2.NodeShape) -> NodeRoom:
-    number = min(shape.devices, MAX_ENGINE_GPUS)
+    # Parts of a GPU do not talk to one another, so that nothing is divided over them.
+    number = 1 if _PARTS in shape.resource else min(shape.devices, MAX_ENGINE_GPUS)
     return NodeRoom((shape.device_memory_bytes,) * number, shape.memory_bytes)
 
 

@@ -93,6 +93,12 @@ def test_it_fits_on_whichever_node_it_comes_to() -> None:
     assert gpus(shape(8, 80), shape(4, 24)) == 2
 
 
+def test_nothing_is_divided_over_parts_of_a_gpu() -> None:
+    parts = shape(7, 10, resource="nvidia.com/mig-1g.10gb")
+    assert gpus(shape(8, 80), parts, model=replace(LARGE, weight_bytes=20 * GIB)) == 0
+    assert "would have 10.0 GiB of GPU memory" in refused(cluster(parts))
+
+
 def test_what_an_engine_has_it_keeps_while_that_is_a_choice() -> None:
     (made,) = planned(cluster(shape(8, 80))).creates
     there = replace(made, put_generation=1)
