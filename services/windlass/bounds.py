@@ -4,7 +4,7 @@ Those of a model's files and names are in `windlass.modelfiles`, those of a job'
 `windlass.jobs_api`, and those of Kubernetes's names in `windlass.kubernetes.names`.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 # Unix seconds, far beyond any date.
 LATEST = 2**40
@@ -47,6 +47,13 @@ MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100
 # Of one engine; its GPUs are those of each of its nodes.
 MAX_ENGINE_GPUS = 64
 MAX_ENGINE_NODES = 16
+# Of each of its nodes; and names of accelerators, as agents report them.
+MIN_ENGINE_MEMORY, MAX_ENGINE_MEMORY = 2**28, 2**44
+ACCELERATOR_LENGTH = 100
+# Of servings, the lowest first.
+Priority = Literal["low", "normal", "high"]
+PRIORITIES = get_args(Priority)
+NORMAL_PRIORITY = "normal"
 # Of serving stacks that others run.
 STACK_NAME_LENGTH = 63
 STACK_URL_LENGTH = 512

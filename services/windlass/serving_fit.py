@@ -15,6 +15,8 @@ MEMORY_FRACTION = 0.92
 # Of a device, for activations, graphs and libraries; and for each to talk to others.
 WORKSPACE_BYTES = 3 * GIB // 2
 TALK_BYTES = GIB // 2
+# Of an engine, whatever it runs on: the libraries alone take more.
+LEAST_WORKSPACE_BYTES = GIB // 2
 # A context shorter than this is of little use: the model does not fit.
 LEAST_CONTEXT = 2048
 MAX_DEVICES = 64
@@ -69,21 +71,22 @@ def fit(
         # Merged copies answer in the place of adapters.
         adapters = 0
     usable = int(memory_bytes * (arguments.memory_fraction or MEMORY_FRACTION))
-    weights = -(-model.weight_bytes // devices)
-    drafts = -(-draft.weight_bytes // devices) if draft else 0
+    width = weight_width(arguments)
+    weights = -(-model.held_bytes(width) // devices)
+    drafts = -(-draft.held_bytes(width) // devices) if draft else 0
     rank = arguments.max_adapter_rank or ADAPTER_RANK
     loras = -(-model.adapter_bytes * rank * adapters // devices)
     workspace = WORKSPACE_BYTES + (TALK_BYTES if devices > 1 else 0)
     room = usable - weights - drafts - loras - workspace
     cache = min(room, arguments.kv_cache_bytes or room)
-    half = 2 if (arguments.kv_cache_dtype or "").startswith("fp8") else 1
+    kv_width = _kv_width(arguments)
 
     def request(tokens: int) -> int:
         parts = pipeline * min(tensor, model.kv_heads)
         size = model.request_bytes(tokens) // parts
         if draft is not None:
             size += draft.request_bytes(tokens) // min(tensor, draft.kv_heads)
-        return max(1, size // half)
+        return max(1, size * kv_width // 2)
 
     least = min(arguments.context_length or LEAST_CONTEXT, model.context_length)
     if cache < request(least):
@@ -96,6 +99,58 @@ def fit(
     context = least if arguments.context_length else _longest(cache, request, model.context_length)
     requests = cache / request(context)
     return Fit(devices, weights, drafts, loras, workspace, cache, context, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastNeed:
+    """Bytes without which no engine of a model starts, of all of its devices together."""
+
+    weight_bytes: int
+    # Of them, those of the model that guesses.
+    draft_bytes: int
+    # Of the keys and values of one request of so many tokens.
+    cache_bytes: int
+    tokens: int
+    workspace_bytes: int = LEAST_WORKSPACE_BYTES
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.weight_bytes + self.cache_bytes + self.workspace_bytes
+
+
+def least_need(
+    model: Footprint,
+    *,
+    arguments: EngineArguments = UNCHOSEN,
+    draft: Footprint | None = None,
+    width: int = 0,
+) -> LeastNeed:
+    """Returns what an engine needs for sure; where it has less, waiting for it is of no use.
+
+    `width` are the bytes of each weight that it holds, 0 for those of the files.
+    """
+    drafts = draft.held_bytes(width) if draft else 0
+    tokens = min(arguments.context_length or LEAST_CONTEXT, model.context_length)
+    cache = model.request_bytes(tokens) + (draft.request_bytes(tokens) if draft else 0)
+    cache = cache * _kv_width(arguments) // 2
+    if arguments.generates_nothing:
+        tokens = cache = 0
+    cache = max(cache, arguments.kv_cache_bytes or 0)
+    return LeastNeed(model.held_bytes(width) + drafts, drafts, cache, tokens)
+
+
+def weight_width(arguments: EngineArguments) -> int:
+    """The bytes of each weight that an engine for GPUs holds: by itself it takes 16 bits."""
+    return 4 if arguments.dtype == "float32" else 2
+
+
+def _kv_width(arguments: EngineArguments) -> int:
+    """The bytes of a key or value."""
+    given = arguments.kv_cache_dtype or "auto"
+    if given == "auto":
+        return weight_width(arguments)
+    return 1 if given.startswith("fp8") else 2
 
 
 def _require_heads(what: str, model: Footprint, tensor: int) -> None:

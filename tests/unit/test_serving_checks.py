@@ -14,6 +14,7 @@ from windlass.inference.servings.checks import (
     complete,
     require_bounds,
     require_group,
+    require_needs,
     require_sleep,
     schedule_of,
 )
@@ -57,23 +58,55 @@ def test_bounds_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -
     assert param in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"accelerator": "a" * 101}, "accelerator"),
+        ({"accelerator": "a\nb"}, "accelerator"),
+        ({"accelerator": "{{ b }}"}, "accelerator"),
+        ({"accelerator": "-b"}, "accelerator"),
+        ({"memory_bytes": -1}, "memory_bytes"),
+        ({"memory_bytes": 1}, "memory_bytes"),
+        ({"memory_bytes": 2**44 + 1}, "memory_bytes"),
+        ({"priority": "urgent"}, "priority"),
+    ],
+)
+def test_needs_that_cannot_be_are_refused(fields: dict[str, Any], param: str) -> None:
+    request = pb.PutServingRequest(**fields)
+    complete(request, None)
+    with pytest.raises(InvalidArgument) as caught:
+        require_needs(request)
+    assert (caught.value.param, caught.value.message.split()[0]) == (param, param)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "NVIDIA-H100-80GB-HBM3", "NVIDIA H100 (80 GB)", "nvidia.com/mig-1g.10gb", "spot_a"]
+)
+def test_names_that_clusters_report_are_taken(name: str) -> None:
+    request = pb.PutServingRequest(accelerator=name, memory_bytes=2**30, priority="high")
+    require_needs(request)
+
+
 def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     before = Serving(
-        "proj", "m", "org", "mv", "mv", 1, 0.0, "", target_cache=0, target_wait_seconds=5
-    )
+        "proj", "m", "org", "mv", "mv", 1, 0.0, "", target_cache=0, target_wait_seconds=5,
+        accelerator="L4", memory_bytes=2**30, priority="low",
+    )  # fmt: skip
     request = pb.PutServingRequest(model="m", target_gpu=70)
     complete(request, before)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5, sleep_seconds=0
-    )
+        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5, sleep_seconds=0,
+        accelerator="L4", memory_bytes=2**30, priority="low",
+    )  # fmt: skip
     request = pb.PutServingRequest(model="m", target_wait_seconds=0)
     complete(request, before)
     assert request.target_wait_seconds == 0, "that is said"
     request = pb.PutServingRequest(model="m")
     complete(request, None)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0
-    )
+        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0,
+        accelerator="", memory_bytes=0, priority="normal",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windlass.engine_arguments import EngineArguments
 from windlass.modelfiles.footprint import Footprint
-from windlass.serving_fit import GIB, LEAST_CONTEXT, DoesNotFit, Fit, fit, fits
+from windlass.serving_fit import GIB, LEAST_CONTEXT, DoesNotFit, Fit, fit, fits, least_need
 
 LLAMA_3_8B = Footprint(
     weight_bytes=16_060_522_496, kv_bytes=131_072, windowed_kv_bytes=0, window=0,
@@ -65,6 +65,38 @@ def test_what_is_asked_for_is_held_to() -> None:
     small = EngineArguments(context_length=8192, kv_cache_bytes=2**29)
     with pytest.raises(DoesNotFit, match=r"leaves 0\.5 GiB of the 1\.0 GiB that 8192 tokens"):
         fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=small)
+
+
+def test_weights_and_keys_are_as_wide_as_the_engine_holds_them() -> None:
+    known = replace(LLAMA_3_8B, weight_width=2)
+    plain = fit(known, devices=1, memory_bytes=48 * GIB)
+    wide = fit(known, devices=1, memory_bytes=48 * GIB, arguments=EngineArguments(dtype="float32"))
+    assert plain.weight_bytes == known.weight_bytes == wide.weight_bytes // 2
+    assert plain.requests / plain.cache_bytes == pytest.approx(2 * wide.requests / wide.cache_bytes)
+    # Of 32 bits in the files an engine for GPUs makes 16.
+    halved = fit(replace(known, weight_width=4), devices=1, memory_bytes=24 * GIB)
+    assert halved.weight_bytes == known.weight_bytes // 2
+    # Quantized weights stay as they are, and so do those that nobody looked at.
+    asked = EngineArguments(dtype="float32", kv_cache_dtype="fp8")
+    kept = fit(LLAMA_3_8B, devices=1, memory_bytes=24 * GIB, arguments=asked)
+    assert kept.weight_bytes == LLAMA_3_8B.weight_bytes
+
+
+def test_what_is_needed_for_sure_is_less_than_the_estimate() -> None:
+    found = least_need(LLAMA_3_8B)
+    assert (found.tokens, found.cache_bytes) == (LEAST_CONTEXT, LEAST_CONTEXT * 131_072)
+    assert found.total == LLAMA_3_8B.weight_bytes + found.cache_bytes + GIB // 2
+    with pytest.raises(DoesNotFit):
+        fit(LLAMA_3_8B, devices=1, memory_bytes=found.total)
+    whole = least_need(LLAMA_3_8B, arguments=EngineArguments(context_length=8192))
+    assert whole.cache_bytes == 4 * found.cache_bytes
+    both = least_need(LLAMA_3_8B, draft=LLAMA_3_1B)
+    assert both.draft_bytes == LLAMA_3_1B.weight_bytes
+    assert both.weight_bytes == LLAMA_3_8B.weight_bytes + both.draft_bytes
+    # One that makes vectors keeps no keys.
+    assert least_need(LLAMA_3_8B, arguments=EngineArguments(task="embed")).cache_bytes == 0
+    asked = EngineArguments(kv_cache_bytes=2 * GIB)
+    assert least_need(LLAMA_3_8B, arguments=asked).cache_bytes == 2 * GIB
 
 
 LLAMA_3_1B = Footprint(

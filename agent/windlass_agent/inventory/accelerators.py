@@ -14,6 +14,13 @@ _CLOUD_PRODUCTS = (
     "eks.amazonaws.com/instance-gpu-name",
     "karpenter.k8s.aws/instance-gpu-name",
 )
+# The same for the memory of each whole GPU, in MiB.
+_CLOUD_MEMORIES = (
+    "eks.amazonaws.com/instance-gpu-memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+)
+_WHOLE = frozenset({NVIDIA_GPU, "amd.com/gpu"})
+_MIB = 2**20
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -83,6 +90,28 @@ def product(resource: str, labels: Labels) -> str:
     plain = resource.removesuffix(_SHARED)
     named = (labels.get(label.format(resource=plain)) for label in family.products)
     return next((name for name in named if name), "")
+
+
+def product_label(resource: str, labels: Labels) -> str:
+    """The label of a node that names the model of an accelerator; empty for none."""
+    name = product(resource, labels)
+    family, plain = family_of(resource), resource.removesuffix(_SHARED)
+    known = [label.format(resource=plain) for label in family.products] if family else []
+    return next((label for label in known if name and labels.get(label) == name), "")
+
+
+def device_memory(resource: str, labels: Labels) -> int:
+    """Bytes of one device's memory as a node's labels say them.
+
+    0 where they do not, and where several share a device.
+    """
+    if replicas(resource, labels) or resource.endswith(_SHARED):
+        return 0
+    clouds = _CLOUD_MEMORIES if resource in _WHOLE else ()
+    # NVIDIA's discovery names the memory of whole GPUs and of MIG profiles alike, in MiB.
+    said = (labels.get(label, "") for label in (f"{resource}.memory", *clouds))
+    text = next((one for one in said if one), "")
+    return int(text) * _MIB if text.isdecimal() and len(text) < 10 else 0
 
 
 def replicas(resource: str, labels: Labels) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.kubernetes.quantities import units
 
 Value = str | int | bool
 # Attributes by which classes tell devices apart; uuids and addresses would only take memory.
@@ -32,7 +33,8 @@ class Slice:
     pool: str
     generation: int
     node: str
-    devices: tuple[tuple[frozenset[tuple[str, Value]], int], ...]
+    # By their attributes and the bytes of their memory, 0 where it is not said.
+    devices: tuple[tuple[frozenset[tuple[str, Value]], int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def trim_slice(item: Mapping[str, Any]) -> Slice:
     spec = item["spec"]
     driver, pool = spec["driver"], spec["pool"]
     alike = Counter(
-        frozenset(_attributes(driver, device.get("attributes") or {}))
+        (frozenset(_attributes(driver, device.get("attributes") or {})), _memory(device))
         for device in spec.get("devices") or ()
     )
     return Slice(
@@ -71,7 +73,7 @@ def trim_slice(item: Mapping[str, Any]) -> Slice:
         pool=pool["name"],
         generation=pool.get("generation", 0),
         node=spec.get("nodeName", ""),
-        devices=tuple(alike.items()),
+        devices=tuple((*key, count) for key, count in alike.items()),
     )
 
 
@@ -159,15 +161,28 @@ def newest(slices: Iterable[Slice]) -> list[Slice]:
 def _offer(name: str, class_: DeviceClass, slices: Iterable[Slice]) -> pb.Accelerator:
     count = 0
     products: set[str] = set()
+    memories: set[int] = set()
     for slice_ in slices:
-        for attributes, alike in slice_.devices:
+        for attributes, memory, alike in slice_.devices:
             if class_.takes(slice_.driver, attributes):
                 count += alike
                 products.add(_product(attributes))
-    product = products.pop() if len(products) == 1 else ""
+                memories.add(memory)
     return pb.Accelerator(
-        resource=name, product=product, capacity=count, allocatable=count, is_device_class=True
+        resource=name,
+        product=products.pop() if len(products) == 1 else "",
+        memory_bytes=memories.pop() if len(memories) == 1 else 0,
+        capacity=count,
+        allocatable=count,
+        is_device_class=True,
     )
+
+
+def _memory(device: Mapping[str, Any]) -> int:
+    """Bytes of a device's memory by its capacity; 0 where its driver does not say."""
+    capacity = device.get("capacity") or {}
+    said = (value for name, value in capacity.items() if name.rpartition("/")[2] == "memory")
+    return max(0, units((next(said, None) or {}).get("value")))
 
 
 def _attributes(driver: str, attributes: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:

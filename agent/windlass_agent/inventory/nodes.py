@@ -6,7 +6,12 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.quantities import millis, units
-from windlass_agent.inventory.accelerators import accelerators_among, product, replicas
+from windlass_agent.inventory.accelerators import (
+    accelerators_among,
+    device_memory,
+    product,
+    replicas,
+)
 from windlass_agent.inventory.pods import NodeUsage
 
 MAX_LABELS = 48
@@ -63,6 +68,7 @@ def node_state(name: str, node: Node, usage: NodeUsage = _NO_USAGE) -> pb.NodeSt
                 resource=resource,
                 product=product(resource, node.labels),
                 replicas=replicas(resource, node.labels),
+                memory_bytes=device_memory(resource, node.labels),
                 capacity=capacity,
                 allocatable=allocatable,
                 running=usage.running.get(resource, 0),

@@ -5,13 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import TARGET_CACHE
+from windlass.bounds import NORMAL_PRIORITY, TARGET_CACHE
 from windlass.core.ids import EVERYONE
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed, of_files
 from windlass.inference.stacks.stack import Stack, is_adopted
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
+from windlass.modelfiles.quantization import Quantization
 from windlass.serving_schedules import ScheduleWindow, scheduled
 from windlass.workload_phases import is_possible
 
@@ -49,6 +50,8 @@ class Name:
     engine_version_id: str
     # What it takes of devices' memory, where that is known.
     footprint: Footprint | None = None
+    # Of its weights, where they have one.
+    quantization: Quantization | None = None
     # Of its tool calls and its reasoning.
     formats: Formats = UNKNOWN
     # `embed` or `score`, as engines have it; empty for one that generates.
@@ -117,6 +120,10 @@ class Engine:
     # GPUs of each of its nodes, and how many nodes those are, 0 for one.
     gpus: int = 0
     nodes: int = 0
+    # The accelerator that it runs on, empty for any; the memory of each node, 0 for what is usual.
+    accelerator: str = ""
+    memory_bytes: int = 0
+    priority: str = NORMAL_PRIORITY
     # Of the model that guesses tokens for it; empty for none.
     draft_version_id: str = ""
     # Whether it was started so that it can sleep, and whether it should sleep now.
@@ -151,6 +158,10 @@ class Serving:
     gpus: int = 0
     # Nodes that each engine runs on together; 0 for one.
     nodes: int = 0
+    accelerator: str = ""
+    memory_bytes: int = 0
+    # Against other servings.
+    priority: str = NORMAL_PRIORITY
     # What the arguments' `draft_model` was when they were set; empty for none.
     draft_version_id: str = ""
     # Engines that load may make of it, 0 for no more than the least; and the open requests that

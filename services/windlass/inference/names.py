@@ -14,6 +14,7 @@ from windlass.inference.domain import Name
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
+from windlass.modelfiles.quantization import Quantization
 
 # Versions of one question.
 BATCH = 1000
@@ -71,6 +72,7 @@ def _name(servable: pb.ServableModel) -> Name:
         version_id=model.version_id,
         engine_version_id=servable.engine_version_id,
         footprint=_footprint(model),
+        quantization=quantization_of_model(model),
         formats=Formats(model.formats.tools, model.formats.reasoning),
         task=_TASKS.get(model.task, ""),
         preset=model.preset.name,
@@ -94,6 +96,13 @@ def _traits(servable: pb.ServableModel) -> AdapterTraits | None:
     if not servable.HasField("adapter"):
         return None
     return AdapterTraits(servable.adapter.rank, tuple(servable.adapter.features))
+
+
+def quantization_of_model(model: pb.Model) -> Quantization | None:
+    """The quantization of a model's weights; None of those that have none, or are not known."""
+    if not model.HasField("quantization"):
+        return None
+    return Quantization(model.quantization.method, model.quantization.bits)
 
 
 def _footprint(model: pb.Model) -> Footprint | None:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from windlass.bounds import TARGET_CACHE
+from windlass.bounds import NORMAL_PRIORITY, TARGET_CACHE
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
 from windlass.core.quotas import Quota, Quotas
@@ -50,6 +50,9 @@ engines = sa.Table(
     sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("accelerator", sa.Text, nullable=False, server_default=""),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("priority", sa.Text, nullable=False, server_default=NORMAL_PRIORITY),
     sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("sleeps", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("asleep", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -88,6 +91,9 @@ servings = sa.Table(
     sa.Column("arguments", JSONB, nullable=False, server_default="{}"),
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("nodes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("accelerator", sa.Text, nullable=False, server_default=""),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("priority", sa.Text, nullable=False, server_default=NORMAL_PRIORITY),
     sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False, server_default=""),

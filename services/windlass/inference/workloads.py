@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.bounds import NORMAL_PRIORITY
 from windlass.core.errors import NotFound
 from windlass.core.objects import ObjectStore
 from windlass.engine_arguments import to_message
@@ -71,6 +72,10 @@ class Workloads:
                 arguments=to_message(engine.arguments),
                 gpus=engine.gpus,
                 nodes=engine.nodes,
+                accelerator=engine.accelerator,
+                memory_bytes=engine.memory_bytes,
+                # Of the usual one nothing is said, as before there were others.
+                priority="" if engine.priority == NORMAL_PRIORITY else engine.priority,
                 draft_version_id=engine.draft_version_id,
                 draft_files=await self.draft_files(engine.draft_version_id),
                 sleeps=engine.sleeps,

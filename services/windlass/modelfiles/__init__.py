@@ -21,13 +21,22 @@ from windlass.modelfiles.folder import check_files, check_folder
 from windlass.modelfiles.layout import check_model, check_path, check_paths, check_sizes, is_data
 from windlass.modelfiles.naming import ID_RULE, id_of_folder, is_model_id
 from windlass.modelfiles.refusal import RefusedDocument
-from windlass.modelfiles.weights import PREFIX_BYTES, check_header, header_bytes, is_weights
+from windlass.modelfiles.weights import (
+    PREFIX_BYTES,
+    TensorFacts,
+    check_header,
+    header_bytes,
+    is_gguf,
+    is_safetensors,
+    is_weights,
+)
 
 __all__ = [
     "CHAT_TEMPLATE",
     "ID_RULE",
     "PREFIX_BYTES",
     "RefusedDocument",
+    "TensorFacts",
     "chat_template",
     "check_document",
     "check_files",
@@ -45,7 +54,9 @@ __all__ = [
     "id_of_folder",
     "is_data",
     "is_document",
+    "is_gguf",
     "is_model_id",
+    "is_safetensors",
     "is_weights",
     "known_types",
     "misfits",

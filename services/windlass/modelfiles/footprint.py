@@ -33,14 +33,25 @@ class Footprint:
     # Keys and values are divided over so many devices at most.
     kv_heads: int
     context_length: int
+    # Bytes of most weights in the files; 0 where they are quantized, or nobody looked.
+    weight_width: int = 0
+
+    def held_bytes(self, width: int) -> int:
+        """The bytes of the weights where each takes so many; as in the files where that is 0."""
+        if not width or not self.weight_width:
+            return self.weight_bytes
+        return self.weight_bytes * width // self.weight_width
 
     def request_bytes(self, tokens: int) -> int:
         """The bytes of the keys and values of a request of so many tokens."""
         return self.kv_bytes * tokens + self.windowed_kv_bytes * min(tokens, self.window)
 
 
-def footprint(config: Mapping[str, Any], weight_bytes: int) -> Footprint:
-    """Returns the footprint of a config.json; raises ValueError where it does not say its shape."""
+def footprint(config: Mapping[str, Any], weight_bytes: int, weight_width: int = 0) -> Footprint:
+    """Returns the footprint of a config.json and its weights, as they lie in their files.
+
+    Raises ValueError where it does not say its shape.
+    """
     text = text_config(config)
     layers = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     heads = _number(text, "num_attention_heads", "n_head", "n_heads")
@@ -67,6 +78,7 @@ def footprint(config: Mapping[str, Any], weight_bytes: int) -> Footprint:
         heads=heads,
         kv_heads=kv_heads,
         context_length=min(context, _MAX_TOKENS),
+        weight_width=weight_width,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from windlass.modelfiles.documents import MAX_TOKENIZER_BYTES, is_document, max_bytes
 from windlass.modelfiles.refusal import RefusedDocument
-from windlass.modelfiles.weights import is_weights
+from windlass.modelfiles.weights import is_gguf, is_safetensors, is_weights
 
 MAX_FILES = 1000
 # S3 takes at most this much in one PUT.
@@ -15,14 +15,25 @@ MAX_TOTAL_BYTES = 2 * 2**40
 PATH_LENGTH = 512
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]*")
 _SUFFIXES = frozenset(
-    {".safetensors", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".md", ".pdf", ".png"}
+    {
+        ".safetensors",
+        ".gguf",
+        ".json",
+        ".txt",
+        ".model",
+        ".tiktoken",
+        ".jinja",
+        ".md",
+        ".pdf",
+        ".png",
+    }
 )
 # What a tokenizer reads, it reads whole.
 _READ_WHOLE = frozenset({".json", ".txt", ".model", ".tiktoken", ".jinja"})
 _BARE_NAMES = frozenset({"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"})
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy"})
 _TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
-_SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.safetensors", re.ASCII)
+_SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.(safetensors|gguf)", re.ASCII)
 
 
 def is_data(path: str) -> bool:
@@ -80,10 +91,11 @@ def check_model(sizes: Mapping[str, int]) -> None:
     if not sizes.keys() & _TOKENIZERS and not any(path.endswith(".tiktoken") for path in sizes):
         raise _refuse("The tokenizer is missing (tokenizer.json).", reason="incomplete_model")
     if not any(is_weights(path) and "/" not in path for path in sizes):
-        raise _refuse("There is no .safetensors file.", reason="incomplete_model")
-    shards = {(found[1], int(found[2])) for path in sizes if (found := _SHARD.fullmatch(path))}
-    for stem, count in sorted(shards):
-        _check_shards(sizes, stem, count)
+        raise _refuse("There is no .safetensors and no .gguf file.", reason="incomplete_model")
+    _check_form(sizes)
+    shards = {found.groups() for path in sizes if (found := _SHARD.fullmatch(path))}
+    for stem, count, suffix in sorted(shards):
+        _check_shards(sizes, stem, int(count), suffix)
 
 
 def _check_kind(path: str) -> None:
@@ -100,15 +112,31 @@ def _check_kind(path: str) -> None:
         )
     if not is_data(path):
         raise _refuse(
-            f"{path!r} cannot be part of a model: only safetensors, JSON, tokenizer "
+            f"{path!r} cannot be part of a model: only safetensors, GGUF, JSON, tokenizer "
             "files and text are accepted.",
             reason="unsafe_file",
         )
 
 
-def _check_shards(sizes: Mapping[str, int], stem: str, count: int) -> None:
+def _check_form(sizes: Mapping[str, int]) -> None:
+    """Refuses GGUF beside safetensors, and more than one model of it: an engine reads one."""
+    found = sorted(path for path in sizes if is_gguf(path))
+    if found and any(map(is_safetensors, sizes)):
+        raise _refuse(
+            f"{found[0]!r} cannot lie beside safetensors: a model has its weights in one form.",
+            reason="unsafe_file",
+        )
+    models = {_SHARD.sub(r"\1", path) for path in found}
+    if len(models) > 1 or any("/" in path for path in found):
+        raise _refuse(
+            f"There are several GGUF models ({', '.join(sorted(models))[:200]}); keep one, at the "
+            "top of the folder."
+        )
+
+
+def _check_shards(sizes: Mapping[str, int], stem: str, count: int, suffix: str) -> None:
     for number in range(1, min(count, MAX_FILES) + 1):
-        name = f"{stem}-{number:05}-of-{count:05}.safetensors"
+        name = f"{stem}-{number:05}-of-{count:05}.{suffix}"
         if name not in sizes:
             raise _refuse(f"{name!r} is missing.", reason="incomplete_model")
 

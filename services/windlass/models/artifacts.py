@@ -10,7 +10,13 @@ from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core.errors import FailedPrecondition
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.core.rpc import auth
-from windlass.modelfiles import CHAT_TEMPLATE, PREFIX_BYTES, check_header, header_bytes
+from windlass.modelfiles import (
+    CHAT_TEMPLATE,
+    PREFIX_BYTES,
+    TensorFacts,
+    check_header,
+    header_bytes,
+)
 from windlass.modelfiles.adapter_traits import (
     ADAPTER_CONFIG,
     CONFIG_BYTES,
@@ -21,6 +27,7 @@ from windlass.modelfiles.encoders.embedding import is_classifier
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import TEMPLATE_BYTES, UNKNOWN, Formats, template_of_json
 from windlass.modelfiles.presets import ModelPreset, PresetTable
+from windlass.modelfiles.quantization import Quantization, quantization_of
 from windlass.models.domain import Import, ModelTask
 from windlass.models.manifest import (
     Manifest,
@@ -46,6 +53,7 @@ class Inspection:
     task: ModelTask = ModelTask.GENERATION
     model_type: str = ""
     footprint: Footprint | None = None
+    quantization: Quantization | None = None
     formats: Formats = UNKNOWN
     preset: ModelPreset | None = None
 
@@ -102,10 +110,11 @@ class Artifacts:
                 tokens = await asyncio.to_thread(self._presets.tokens_in, content)
             elif tells_pooling(file.path):
                 small[file.path] = content
-        found = await asyncio.to_thread(_inspected, small, manifest)
+        facts = TensorFacts()
         for file in tensor_files(manifest):
             with refused():
-                await self._check_weights(prefix + file.path, file)
+                facts.add(await self._check_weights(prefix + file.path, file))
+        found = await asyncio.to_thread(_inspected, small, manifest, facts)
         preset = self._presets.choose(found.model_type, found.task.value, tokens)
         return replace(
             found,
@@ -134,12 +143,12 @@ class Artifacts:
             return ""
         return (await self._read(prefix + CHAT_TEMPLATE)).decode(errors="replace")
 
-    async def _check_weights(self, key: str, file: ManifestFile) -> None:
+    async def _check_weights(self, key: str, file: ManifestFile) -> TensorFacts:
         prefix = await self._read(key, end=PREFIX_BYTES)
         end = PREFIX_BYTES + header_bytes(file.path, prefix, file.size)
         async with self._reading:
             header = await self._read(key, start=PREFIX_BYTES, end=end)
-            await asyncio.to_thread(check_header, file.path, header, file.size)
+            return await asyncio.to_thread(check_header, file.path, header, file.size)
 
     async def _read(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         return b"".join([part async for part in self._objects.get(key, start=start, end=end)])
@@ -160,14 +169,19 @@ class Artifacts:
             raise _differs(f"{file.path!r} does not have the promised SHA-256.")
 
 
-def _inspected(documents: Mapping[str, bytes], manifest: Manifest) -> Inspection:
+def _inspected(
+    documents: Mapping[str, bytes], manifest: Manifest, facts: TensorFacts
+) -> Inspection:
     config: dict[str, Any] = json.loads(documents["config.json"])
     task = ModelTask.GENERATION
     if is_classifier(config):
         task = ModelTask.SCORING
     elif makes_vectors(config, documents):
         task = ModelTask.EMBEDDING
-    return Inspection(task, type_of(config), footprint_of(config, manifest))
+    quantization = quantization_of(config, facts)
+    # Of weights that stay as they are.
+    width = 0 if quantization else facts.width
+    return Inspection(task, type_of(config), footprint_of(config, manifest, width), quantization)
 
 
 def _differs(message: str) -> FailedPrecondition:

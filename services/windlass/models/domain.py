@@ -11,6 +11,7 @@ from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 from windlass.modelfiles.presets import ModelPreset
+from windlass.modelfiles.quantization import Quantization
 from windlass.models.manifest import Manifest
 
 _TUNED_NAME = re.compile(r"ft:[A-Za-z0-9][A-Za-z0-9._:/-]*")
@@ -66,6 +67,9 @@ class Version:
     parent: str = ""
     # Of config.json and the weights; None where no import looked at them, or they do not say.
     footprint: Footprint | None = None
+    # Of config.json and the weights; None for weights that are not quantized, or that a release
+    # before looked at.
+    quantization: Quantization | None = None
     # Of the type and the chat template; empty where no import looked at them.
     formats: Formats = UNKNOWN
     # Of its family; None where that has none, or a release before presets imported it.

@@ -102,11 +102,13 @@ def check_document(manifest: Manifest, path: str, content: bytes) -> None:
         modelfiles.check_document(path, content, known=known, weights=weights)
 
 
-def footprint_of(config: dict[str, Any], manifest: Manifest) -> Footprint | None:
+def footprint_of(
+    config: dict[str, Any], manifest: Manifest, weight_width: int = 0
+) -> Footprint | None:
     """Returns what a model takes of devices' memory; None where config.json says too little."""
     weights = sum(file.size for file in tensor_files(manifest))
     try:
-        return footprint(config, weights)
+        return footprint(config, weights, weight_width)
     except ValueError:
         return None
 

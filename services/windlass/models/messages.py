@@ -72,6 +72,7 @@ def model(version: Version) -> pb.Model:
         parent=version.parent,
         warnings=filter(None, [modelfiles.unknown_type(version.model_type)]),
         footprint=pb.ModelFootprint(**asdict(version.footprint)) if version.footprint else None,
+        quantization=_quantization(version),
         formats=pb.ModelFormats(tools=version.formats.tools, reasoning=version.formats.reasoning),
         preset=None if version.preset is None else _preset(version.preset),
         adopted_from=(
@@ -97,6 +98,12 @@ def servable(version: Version) -> pb.ServableModel:
         adapter=None if version.adapter is None else _traits(version.adapter),
         is_merged=bool(version.merged_version_id),
     )
+
+
+def _quantization(version: Version) -> pb.ModelQuantization | None:
+    if (found := version.quantization) is None:
+        return None
+    return pb.ModelQuantization(method=found.method, bits=found.bits)
 
 
 def _preset(preset: ModelPreset) -> pb.ModelPreset:

@@ -155,6 +155,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
                 task=found.task,
                 model_type=found.model_type,
                 footprint=found.footprint,
+                quantization=found.quantization,
                 formats=found.formats,
                 preset=found.preset,
                 created_at=now_seconds(),

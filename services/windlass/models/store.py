@@ -18,6 +18,7 @@ from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
 from windlass.modelfiles.presets import ModelPreset
+from windlass.modelfiles.quantization import Quantization
 from windlass.models.domain import Kind, ModelTask, NameChange, Version, VersionState
 from windlass.models.manifest import Manifest
 from windlass.models.merged_copies import forget_copy, note_copy, tell_adapter, told_of
@@ -39,6 +40,7 @@ def to_version(row: Any) -> Version:
             "state": VersionState(row.state),
             "manifest": Manifest.from_json(row.manifest),
             "footprint": row.footprint and Footprint(**row.footprint),
+            "quantization": row.quantization and convert(row.quantization, Quantization),
             "formats": Formats(**row.formats),
             "preset": row.preset and convert(row.preset, ModelPreset),
             "adapter": row.adapter and convert(row.adapter, AdapterTraits),
@@ -52,6 +54,7 @@ def values_of(version: Version) -> dict[str, Any]:
     return {name: getattr(version, name) for name in Version.__slots__} | {
         "manifest": manifest.to_json(),
         "footprint": version.footprint and asdict(version.footprint),
+        "quantization": version.quantization and to_builtins(version.quantization),
         "formats": to_builtins(version.formats),
         "preset": version.preset and to_builtins(version.preset),
         "adapter": version.adapter and to_builtins(version.adapter),
@@ -313,7 +316,9 @@ def _as_its_base(version: Version, base: Version) -> Version:
     """The version with what its base has of it: training changes neither shape nor template."""
     if version.kind is Kind.ADAPTER:
         return version
-    shape = base.footprint and replace(base.footprint, weight_bytes=version.manifest.size)
+    shape = base.footprint and replace(
+        base.footprint, weight_bytes=version.manifest.size, weight_width=0
+    )
     return replace(
         version,
         model_type=base.model_type,

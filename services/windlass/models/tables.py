@@ -27,6 +27,7 @@ versions = sa.Table(
     sa.Column("model_type", sa.Text, nullable=False, server_default=""),
     sa.Column("parent", sa.Text, nullable=False, server_default=""),
     sa.Column("footprint", JSONB(none_as_null=True)),
+    sa.Column("quantization", JSONB(none_as_null=True)),
     sa.Column("formats", JSONB, nullable=False, server_default="{}"),
     sa.Column("preset", JSONB(none_as_null=True)),
     sa.Column("stack", sa.Text, nullable=False, server_default=""),

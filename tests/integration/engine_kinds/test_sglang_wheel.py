@@ -18,6 +18,7 @@ from windlass.engine_arguments import NO_FORMAT, TAKEN, EngineArguments
 from windlass.engine_flags import SGLANG_TAKEN
 from windlass.inference_api.requests import parse
 from windlass.inference_api.vllm import CHAT as VLLM_CHAT
+from windlass.modelfiles.quantization import READ
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.sglang.bodies import (
     SaltedChat,
@@ -48,6 +49,9 @@ facts = {
     "key": prepare_server_args(asked["whole"]).api_key,
     "flags": sorted({word for action in parser._actions for word in action.option_strings}),
     "lost": lost,
+    "quantizations": next(
+        action.choices for action in parser._actions if "--quantization" in action.option_strings
+    ),
 }
 print(json.dumps(facts, default=str))
 """
@@ -185,6 +189,10 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
     assert all_gpus["context_length"] is all_gpus["chunked_prefill_size"] is None
     assert (switched["tool_call_parser"], switched["chunked_prefill_size"]) == (None, -1)
     assert switched["cuda_graph_backend_decode"] is None
+
+
+def test_every_quantization_that_it_reads_is_one_of_sglang_s(facts: dict[str, Any]) -> None:
+    assert READ["sglang"] <= set(facts["quantizations"])
 
 
 def test_its_key_is_read_of_a_file_and_stands_in_no_command(

@@ -14,6 +14,7 @@ from windlass.engine_flags import OURS, UNSAFE
 from windlass.modelfiles.adapter_traits import adapter_traits, refusal
 from windlass.modelfiles.formats import marked_tools
 from windlass.modelfiles.presets import shipped
+from windlass.modelfiles.quantization import READ
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.vllm_engine import VllmEngine
 
@@ -24,6 +25,9 @@ from vllm import __version__
 from vllm.config.lora import LoRAConfig
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.lora.peft_helper import PEFTHelper
+from vllm.model_executor.layers.quantization import (
+    DEPRECATED_QUANTIZATION_METHODS, QUANTIZATION_METHODS, get_quantization_config
+)
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -47,6 +51,10 @@ told = {
     "tools": ToolParserManager.list_registered(),
     "reasoning": ReasoningParserManager.list_registered(),
     "flags": sorted({word for action in parser._actions for word in action.option_strings}),
+    "quantizations": sorted(set(QUANTIZATION_METHODS) - set(DEPRECATED_QUANTIZATION_METHODS)),
+    "rounded": get_quantization_config("inc").override_quantization_method(
+        {"quant_method": "auto-round"}, None
+    ),
     "refusals": [refusal(config) for config in configs],
     "parsed": [parsed(words) for words in commands],
 }
@@ -138,6 +146,20 @@ def test_every_format_is_one_of_vllms(facts: dict[str, Any]) -> None:
     assert {one.format for one in tools} <= set(facts["tools"])
     reasoning = {one.format for preset in presets for one in preset.reasoning}
     assert reasoning <= set(facts["reasoning"])
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_every_quantization_that_it_reads_is_one_of_vllms(facts: dict[str, Any]) -> None:
+    known = set(facts["quantizations"])
+    assert facts["rounded"] == "inc"
+    assert READ["vllm"] - {"auto-round"} <= known
+    # Other names of the same, and ways to quantize what is not. What a release adds is judged here.
+    assert known - READ["vllm"] == {
+        "auto_awq", "auto_gptq", "awq_marlin", "deepseek_v4_fp8", "experts_int8", "fp8_per_block",
+        "fp8_per_channel", "fp8_per_tensor", "gpt_oss_mxfp4", "gptq_marlin", "humming", "inc",
+        "int8_per_channel_weight_only", "moe_wna16", "nvfp4_per_token", "online",
+    }  # fmt: skip
 
 
 @pytest.mark.torch

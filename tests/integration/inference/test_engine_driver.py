@@ -320,6 +320,14 @@ async def test_an_argument_that_the_machine_has_no_room_for_is_refused(
     assert said in failed.message
 
 
+async def test_memory_that_the_machine_does_not_have_is_refused(folder: Path, store: Store) -> None:
+    async with machine(folder) as host:
+        await host.driver.apply(workload(store, memory_bytes=2**44))
+        failed = await host.reaches(pb.PHASE_FAILED)
+    assert failed.reason == "NoRoom"
+    assert "16384 GiB" in failed.message or "16 TiB" in failed.message
+
+
 async def test_an_engine_that_takes_too_much_memory_says_so(folder: Path, store: Store) -> None:
     group = cgroups.Group("engine-memory")
     bounded = group.make(WorkloadLimits(memory=2**28)) and confinement("preferred").confines

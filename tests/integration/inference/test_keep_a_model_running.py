@@ -159,6 +159,14 @@ def test_what_activate_does_not_name_stays(server: Windlass, tmp_path: Path) -> 
     assert activate() == changed
     assert (state(server)["nodes"], state(server)["gpus"]) == (2, 2)
     assert activate("--nodes", "0") == changed
+    activate("--accelerator", "NVIDIA-L4", "--memory", "8Gi", "--priority", "high")
+    assert activate() == changed
+    needs = {"accelerator": "NVIDIA-L4", "memory_bytes": 8 * 2**30, "priority": "high"}
+    assert {name: state(server)[name] for name in needs} == needs
+    listed = shell.run("models", "serving", environment={"COLUMNS": "300"}).stdout
+    assert "accelerator=NVIDIA-L4" in listed, listed
+    activate("--accelerator", "", "--memory", "0", "--priority", "normal")
+    assert [state(server)[name] for name in needs] == ["", 0, "normal"]
     done = shell.run("models", "activate", "my-base", "--cluster", "nowhere")
     assert (done.returncode != 0, "nowhere" in done.stderr) == (True, True)
     with server.http() as http:

@@ -1,16 +1,19 @@
 """Requests that are refused at once, with the field at fault."""
 
 import json
+import struct
 from typing import Any
 
 import grpc
 import pytest
+from tests.support.factories.feather import FEATHER
 from tests.support.factories.job_documents import document
 from tests.support.services.jobs_plane import PREFERENCE, JobsPlane, ScriptedAgent, Tenant
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.modelfiles.presets import shipped
 
+NO_TENSORS = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 NESTED = b"[" * 5000 + b"]" * 5000
 
 
@@ -229,6 +232,12 @@ async def test_an_adapter_of_an_unknown_form_is_not_continued(
     await run.finish()
     done = await tenant.wait_for(job.id, "SUCCEEDED")
     assert await refusal(tenant, model=done.fine_tuned_model) == ("model_not_tunable", "model")
+
+
+async def test_a_gguf_file_is_not_trained(tenant: Tenant) -> None:
+    files = {name: content for name, content in FEATHER.items() if name != "model.safetensors"}
+    await tenant.put_model("packed", {**files, "model.gguf": NO_TENSORS})
+    assert await refusal(tenant, model="packed") == ("model_not_tunable", "model")
 
 
 async def test_a_job_needs_a_project(tenant: Tenant) -> None:

@@ -49,6 +49,7 @@ def workload(
     kind: str = "builtin",
     arguments: pb.EngineArguments | None = None,
     nodes: int = 0,
+    memory_bytes: int = 0,
     sleeps: bool = False,
     asleep: bool = False,
 ) -> pb.Workload:
@@ -63,6 +64,7 @@ def workload(
         engine=pb.EngineWorkload(
             engine=kind,
             nodes=nodes,
+            memory_bytes=memory_bytes,
             sleeps=sleeps,
             asleep=asleep,
             arguments=arguments,

@@ -25,6 +25,7 @@ class WireAgent:
         engines: tuple[str, ...],
         *,
         keeps_models: bool = False,
+        capacity: pb.Capacity | None = None,
     ):
         self.cluster_id = cluster_id
         self.workloads: dict[str, pb.Workload] = {}
@@ -35,6 +36,8 @@ class WireAgent:
         self._session = new_id("session-")
         self._engines = engines
         self._keeps_models = keeps_models
+        # What it has beside that.
+        self._capacity = capacity or pb.Capacity()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -45,12 +48,13 @@ class WireAgent:
         *,
         engines: tuple[str, ...] = ("builtin",),
         keeps_models: bool = False,
+        capacity: pb.Capacity | None = None,
     ) -> "WireAgent":
         """Enrols; the agent is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
         enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
         known = enrolled.cluster_id, enrolled.credential
-        agent = cls(app, *known, engines, keeps_models=keeps_models)
+        agent = cls(app, *known, engines, keeps_models=keeps_models, capacity=capacity)
         watching = asyncio.Event()
         agent._tasks.append(asyncio.create_task(agent._watch(watching)))
         await asyncio.wait_for(watching.wait(), 10)
@@ -72,6 +76,7 @@ class WireAgent:
         capacity = pb.Capacity(
             slots=1, engine_slots=4, engines=self._engines, keeps_models=self._keeps_models
         )
+        capacity.MergeFrom(self._capacity)
         request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
         await self._stub.Heartbeat(request, metadata=self._metadata)
 

@@ -13,10 +13,16 @@ DEVICES = st.builds(
     pb.Device, id=st.text(max_size=300), product=st.text(max_size=300), memory_bytes=INT64,
     used=st.booleans(),
 )  # fmt: skip
+SHAPES = st.builds(
+    pb.NodeShape, resource=st.text(max_size=300), product=st.text(max_size=300), devices=INT32,
+    device_memory_bytes=INT64, memory_bytes=INT64, nodes=INT32,
+    flavors=st.lists(st.text(max_size=300), max_size=12),
+)  # fmt: skip
 SAID = st.builds(
     pb.Capacity, slots=INT32, gpus=INT32, cpus=INT32, memory_bytes=INT64, used_gpus=INT32,
     used_cpus=INT32, used_memory_bytes=INT64, held_by_engines=RESOURCES,
-    devices=st.lists(DEVICES, max_size=80),
+    devices=st.lists(DEVICES, max_size=80), engine_gpus=INT32,
+    node_shapes=st.lists(SHAPES, max_size=80),
 )  # fmt: skip
 
 
@@ -35,3 +41,12 @@ def test_no_number_is_below_nothing_nor_beyond_what_there_is(said: pb.Capacity) 
         assert 0 <= device.memory_bytes <= policy.MAX_BYTES
         assert (device.id + device.product).isprintable()
         assert max(len(device.id), len(device.product)) <= policy.MAX_NAME
+    assert found.engine_gpus >= 0
+    assert len(found.node_shapes) <= policy.MAX_NODE_SHAPES
+    for shape in found.node_shapes:
+        assert min(shape.devices, shape.nodes) >= 0
+        assert 0 <= shape.device_memory_bytes <= policy.MAX_BYTES
+        assert 0 <= shape.memory_bytes <= policy.MAX_BYTES
+        words = [shape.resource, shape.product, *shape.flavors]
+        assert all(len(one) <= policy.MAX_NAME and one.isprintable() for one in words)
+        assert len(shape.flavors) <= policy.MAX_FLAVORS

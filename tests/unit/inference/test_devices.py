@@ -12,7 +12,10 @@ from windlass.modelfiles.footprint import Footprint
 
 GIB = 2**30
 NOW = 1_000_000.0
-WEIGHTS = "The weights take 30.0 GiB; an engine would have"
+WEIGHTS = (
+    "The weights take 30.0 GiB, the keys and values of 2048 tokens 0.2 GiB and the engine at least "
+    "0.5 GiB; an engine would have"
+)
 POLICY = InferencePolicy("vllm", 8, 4, 600, 1e9)
 MODEL = Footprint(
     weight_bytes=30 * GIB, kv_bytes=131_072, windowed_kv_bytes=0, window=0, adapter_bytes=5_000_000,
@@ -80,8 +83,9 @@ def test_a_draft_counts_beside_its_model() -> None:
     assert made.gpus == 2
     ((_, error),) = planned(machine("east", 40 * GIB), draft=draft).errors
     assert error == (
-        "The weights take 42.0 GiB; an engine would have 40.0 GiB of GPU memory in the largest "
-        "live cluster. Of the weights, 12.0 GiB are its draft's."
+        "The weights take 42.0 GiB, the keys and values of 2048 tokens 0.5 GiB and the engine at "
+        "least 0.5 GiB; an engine would have 40.0 GiB of GPU memory in the largest live cluster. "
+        "Of the weights, 12.0 GiB are its draft's."
     )
 
 

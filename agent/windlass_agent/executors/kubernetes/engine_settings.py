@@ -158,6 +158,11 @@ class EngineSettings(_Part):
     priority_class: PriorityClass = Field(
         "", description="WorkloadPriorityClass of engines; empty: the assignment's."
     )
+    priority_classes: dict[Literal["low", "high"], PriorityClass] = Field(
+        {},
+        description="WorkloadPriorityClasses of engines whose servings have another priority than "
+        "the usual one; those of a priority without one start in other clusters.",
+    )
     drain: int = Field(
         300, ge=1, description="Seconds that open requests keep a pod that should end."
     )
@@ -202,6 +207,19 @@ class EngineSettings(_Part):
         if not self.weights.claim:
             raise Unrenderable("NoStore", "This cluster's agent has no claim for weights.")
         return self.weights
+
+    def priority_class_of(self, priority: str, assigned: str) -> str:
+        """The WorkloadPriorityClass of engines of a priority, empty for the usual one.
+
+        `assigned` is the one of their project. Raises Unrenderable for a priority without one.
+        """
+        if not priority:
+            return self.priority_class or assigned
+        for name, found in self.priority_classes.items():
+            if name == priority:
+                return found
+        message = f"This cluster's agent has no priority class for engines of {priority!r}."
+        raise Unrenderable("NoPriorityClass", message)
 
     def image_of(self, engine: str) -> EngineImage:
         """The image of a kind of engine; raises Unrenderable without one."""

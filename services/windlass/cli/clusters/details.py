@@ -51,7 +51,9 @@ def show(call: Call, cluster: Item, inventory: Item | None) -> None:
     if not call.out.is_table:
         call.out.item({**cluster, "inventory": inventory})
         return
-    call.out.item(cluster)
+    # Its nodes follow one by one.
+    capacity = cluster["capacity"] and {**cluster["capacity"], "node_shapes": None}
+    call.out.item({**cluster, "capacity": capacity})
     queues = [
         *inventory["cluster_queues"],
         *inventory["local_queues"],

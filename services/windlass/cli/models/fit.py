@@ -117,7 +117,7 @@ def _of_folder(folder: Path) -> "Footprint":
 
     weights = sum(one.stat().st_size for one in folder.iterdir() if is_weights(one.name))
     if not weights:
-        raise Problem(f"{folder} has no weights in safetensors.", USAGE)
+        raise Problem(f"{folder} has no weights in safetensors or GGUF.", USAGE)
     try:
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):

@@ -13,14 +13,18 @@ from windlass.bounds import (
     MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
     MAX_TARGET_WAIT_SECONDS,
+    NORMAL_PRIORITY,
     TARGET_REQUESTS,
     EngineName,
+    Priority,
 )
 from windlass.cli.framework import completion
 from windlass.cli.framework.calling import Call
 from windlass.cli.framework.columns import Item, field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
+from windlass.cli.framework.values import size
 from windlass.cli.models.arguments import changed
+from windlass.client.display.text import human_size
 from windlass.client.transport.urls import at
 
 PATH = "/v1/servings"
@@ -40,6 +44,9 @@ _KEPT = (
     "clusters",
     "gpus",
     "nodes",
+    "accelerator",
+    "memory_bytes",
+    "priority",
 )
 COLUMNS = {
     "MODEL": field("model"),
@@ -171,6 +178,24 @@ def activate(
             help="Nodes that each engine runs on together, on Kubernetes. Default: one.",
         ),
     ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            help="Accelerator that each engine runs on, as `clusters get` names its products, "
+            "resources and flavors; '' for any. Default: any.",
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory of each engine, such as 64Gi; 0: by its kind and its weights. Default: 0.",
+        ),
+    ] = None,
+    priority: Annotated[
+        Priority | None,
+        typer.Option(help="Priority against other servings. Default: normal."),
+    ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
     given = {
@@ -185,6 +210,9 @@ def activate(
         "engine": engine,
         "gpus": gpus,
         "nodes": nodes,
+        "accelerator": accelerator,
+        "memory_bytes": None if memory is None else size(memory),
+        "priority": priority,
     }
     body = _present(call, model) | {
         name: value for name, value in given.items() if value is not None
@@ -249,7 +277,12 @@ def _window(text: str) -> dict[str, Any]:
 def _set(item: Item) -> dict[str, Any]:
     arguments = cast("dict[str, Any]", item.get("arguments") or {})
     found = {name: value for name, value in arguments.items() if value is not None}
-    return found | {name: item[name] for name in ("nodes", "gpus") if item.get(name)}
+    found |= {name: item[name] for name in ("nodes", "gpus", "accelerator") if item.get(name)}
+    if memory := item.get("memory_bytes"):
+        found["memory"] = human_size(int(memory))
+    if (priority := item.get("priority") or NORMAL_PRIORITY) != NORMAL_PRIORITY:
+        found["priority"] = priority
+    return found
 
 
 def _by_preset(item: Item) -> str:

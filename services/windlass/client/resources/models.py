@@ -14,7 +14,7 @@ from windlass.client.transport.session import Session
 from windlass.client.transport.urls import at
 
 # The complete list of what a server takes; the rest of a folder (pickles, code) is not sent.
-SUFFIXES = {".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
+SUFFIXES = {".safetensors", ".gguf", ".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"}
 # The server reads and digests every byte once more.
 CHECK_SECONDS = 3600.0
 
@@ -113,7 +113,8 @@ def model_files(folder: Path, chat_template: str = "") -> dict[str, Path]:
 
     Nothing hidden is. A chat template, by its name or file, takes the place of the folder's;
     `preset` stands for the one of the model's preset, where the folder has none.
-    Raises ValueError when it is no folder, or holds no config.json or no safetensors.
+    A GGUF file is where there are no safetensors. Raises ValueError when it is no folder, or holds
+    no config.json or no weights.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
@@ -131,6 +132,8 @@ def model_files(folder: Path, chat_template: str = "") -> dict[str, Path]:
             f"{folder} holds no config.json: the folder of a model has one, as saved by "
             "Hugging Face Transformers"
         )
+    if any(map(modelfiles.is_safetensors, files)):
+        files = {name: path for name, path in files.items() if not modelfiles.is_gguf(name)}
     if not any(map(modelfiles.is_weights, files)):
         raise ValueError(f"{folder} holds no .safetensors: pickled weights are not accepted")
     template = modelfiles.given_template(files, chat_template) if chat_template else None

@@ -22,6 +22,8 @@ MAX_AMOUNT = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_DEVICES = 64
 DIGEST_BYTES = 32
+# Of a cluster's nodes, and flavors of each.
+MAX_NODE_SHAPES, MAX_FLAVORS = 64, 8
 # Of what an agent calls a device.
 MAX_NAME = 100
 
@@ -165,6 +167,9 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
         capacity.ClearField("direct")
     del capacity.devices[:]
     capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
+    capacity.engine_gpus = _within(said.engine_gpus, MAX_AMOUNT)
+    del capacity.node_shapes[:]
+    capacity.node_shapes.extend(map(_node_shape, said.node_shapes[:MAX_NODE_SHAPES]))
     if not jobs:
         del capacity.backends[:]
         del capacity.libraries[:]
@@ -182,6 +187,18 @@ def _device(said: pb.Device) -> pb.Device:
         product=_printable(said.product),
         memory_bytes=_within(said.memory_bytes, MAX_BYTES),
         used=said.used,
+    )
+
+
+def _node_shape(said: pb.NodeShape) -> pb.NodeShape:
+    return pb.NodeShape(
+        resource=_printable(said.resource),
+        product=_printable(said.product),
+        devices=_within(said.devices, MAX_AMOUNT),
+        device_memory_bytes=_within(said.device_memory_bytes, MAX_BYTES),
+        memory_bytes=_within(said.memory_bytes, MAX_BYTES),
+        nodes=_within(said.nodes, MAX_AMOUNT),
+        flavors=map(_printable, said.flavors[:MAX_FLAVORS]),
     )
 
 

@@ -57,8 +57,8 @@ REASONS = {
         "Two files have the same path, or one lies below another; rename one.", InvalidArgument
     ),
     "unsafe_file": reason(
-        "Models consist of safetensors, JSON, tokenizer files and text alone; leave the file out, "
-        "and convert pickled weights.",
+        "Models consist of safetensors or GGUF, JSON, tokenizer files and text; leave the file "
+        "out, and convert pickled weights.",
         InvalidArgument,
     ),
     "remote_code": reason(

@@ -9,9 +9,11 @@ from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.bounds import (
+    ACCELERATOR_LENGTH,
     MAX_CLUSTER_WEIGHT,
     MAX_CLUSTERS,
     MAX_ENGINE_GPUS,
+    MAX_ENGINE_MEMORY,
     MAX_ENGINE_NODES,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
@@ -21,6 +23,7 @@ from windlass.bounds import (
     MAX_TARGET_WAIT_SECONDS,
     TARGET_CACHE,
     EngineName,
+    Priority,
 )
 from windlass.core.app import App
 from windlass.core.ids import IDENTIFIER_LENGTH
@@ -141,6 +144,30 @@ class PutServing(Body):
             description="Nodes that each engine runs on together; 0: one.",
         ),
     ] = 0
+    accelerator: Annotated[
+        str,
+        Field(
+            max_length=ACCELERATOR_LENGTH,
+            description="Accelerator that each engine runs on, by a name that its cluster reports: "
+            "a product, a resource, a device class or a flavor of Kueue; empty: any.",
+        ),
+    ] = ""
+    memory_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_ENGINE_MEMORY,
+            description="Memory of each engine, on each of its nodes, 256 MiB at least; 0: by its "
+            "kind and its weights.",
+        ),
+    ] = 0
+    priority: Annotated[
+        Priority,
+        Field(
+            description="Priority against other servings: of the project's engines those of a "
+            "higher one start first and end last, and Kueue has a class for each."
+        ),
+    ] = "normal"
 
 
 def _render(serving: pb.Serving) -> Json:
@@ -171,6 +198,9 @@ def servings_router(app: App) -> APIRouter:
             arguments=to_message(body.arguments),
             gpus=body.gpus,
             nodes=body.nodes,
+            accelerator=body.accelerator,
+            memory_bytes=body.memory_bytes,
+            priority=body.priority,
             max_replicas=body.max_replicas,
             target_requests=body.target_requests,
             target_cache=body.target_cache,

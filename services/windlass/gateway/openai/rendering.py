@@ -117,6 +117,7 @@ def render_model(model: models_pb2.Model) -> Json:
             "task": models_pb2.ModelTask.Name(model.task).removeprefix("MODEL_TASK_").lower(),
             "warnings": list(model.warnings),
             "footprint": _footprint(model),
+            "quantization": _quantization(model),
             "formats": {
                 "tools": model.formats.tools or None,
                 "reasoning": model.formats.reasoning or None,
@@ -136,6 +137,12 @@ def _preset(model: models_pb2.Model) -> Json | None:
         "lora_targets": list(said.lora_targets),
         "arguments": arguments,
     }
+
+
+def _quantization(model: models_pb2.Model) -> Json | None:
+    if not model.HasField("quantization"):
+        return None
+    return {"method": model.quantization.method, "bits": model.quantization.bits or None}
 
 
 def _footprint(model: models_pb2.Model) -> Json | None:

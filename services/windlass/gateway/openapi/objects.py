@@ -80,7 +80,7 @@ FOOTPRINT = {
         dict.fromkeys(
             (
                 "weight_bytes", "kv_bytes", "windowed_kv_bytes", "window", "adapter_bytes",
-                "heads", "kv_heads", "context_length",
+                "heads", "kv_heads", "context_length", "weight_width",
             ),
             COUNT,
         )
@@ -88,6 +88,11 @@ FOOTPRINT = {
     "description": "What the model takes of the memory of devices that serve it, in bytes: its "
     "weights, keys and values of each token in 16 bits, and each rank of an adapter.",
 }  # fmt: skip
+QUANTIZATION = {
+    **obj({"method": TEXT, "bits": nullable(COUNT)}),
+    "description": "How the weights are quantized, as config.json and the weights' headers say: "
+    "the word of its `quant_method`, such as `awq`, or `unknown`, and the bits of a weight.",
+}
 PRESET = {
     **obj({"name": TEXT, "lora_targets": listed(TEXT), "arguments": {"type": "object"}}),
     "description": "What the preset of the model's family says where nobody else does: the layers "
@@ -107,6 +112,7 @@ MODEL = obj(
                     "description": "Sentences on what the model will not do.",
                 },
                 "footprint": nullable(FOOTPRINT),
+                "quantization": nullable(QUANTIZATION),
                 "preset": nullable(PRESET),
             },
         },

@@ -73,7 +73,10 @@ class Planner:
         # A project with few engines before one with many; then the newest wish, so that none
         # starts an engine that the next one ends.
         while missing := [slot for slot in missing if self._may_be_placed(slot[0])]:
-            slot = min(missing, key=self._turn)
+            first = min(missing, key=self._turn)
+            # Whose turn it is starts what has its highest priority.
+            own = [slot for slot in missing if self._goes_before(slot, first)]
+            slot = min(own, key=self._by_priority, default=first)
             missing.remove(slot)
             self._place(*slot)
 
@@ -97,6 +100,15 @@ class Planner:
         share = self._round.share(self._round.names[version].project_id)
         # The first engine of each model before the second of any.
         return bool(replica), share, replica, -self._round.used_at(version), version
+
+    def _by_priority(self, slot: Slot) -> tuple[int, tuple[bool, int, int, float, str]]:
+        return -self._round.rank(slot[0]), self._turn(slot)
+
+    def _goes_before(self, slot: Slot, other: Slot) -> bool:
+        """Returns True for an engine of the same project and number of a higher priority."""
+        names, rank = self._round.names, self._round.rank
+        same = names[slot[0]].project_id == names[other[0]].project_id
+        return same and bool(slot[1]) == bool(other[1]) and rank(slot[0]) > rank(other[0])
 
     def _place(self, version: str, replica: int) -> None:
         state = self._round
@@ -172,21 +184,22 @@ class Planner:
             return f"No live cluster has the engine {engine!r}."
         if self._round.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
             return refusal
-        nodes = self._round.nodes(version)
+        wish = self._round.wish(version)
         if not any(self._round.runs(version, one) for one in clusters):
             return (
-                f"No live cluster runs the engine {engine!r} on {nodes} nodes together: that takes "
-                "Kubernetes with LeaderWorkerSet."
+                f"No live cluster runs the engine {engine!r} on {wish.nodes} nodes together: that "
+                "takes Kubernetes with LeaderWorkerSet."
             )
         if not any(self._round.weight(version, one.id) for one in clusters):
             return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
-        if (gpus := self._round.gpus(version) * nodes) > most:
+        if (gpus := wish.gpus * wish.nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
-        refusals = [self._round.cannot_hold(version, one) for one in holding]
-        if all(refusals):
-            return max(zip(map(_device_memory, holding), refusals, strict=True))[1]
+        devices = self._round.devices
+        refusals = [(devices.rooms(wish, one).most, devices.refusal(wish, one)) for one in holding]
+        if all(why for _, why in refusals):
+            return max(refusals)[1]
         return (
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."
@@ -205,7 +218,3 @@ class Planner:
             f"The cluster of the serving stack {name!r} is not reachable, or not assigned to the "
             "model's project; see `windlass clusters assign`."
         )
-
-
-def _device_memory(cluster: clusters_pb2.Cluster) -> int:
-    return sum(one.memory_bytes for one in cluster.capacity.devices)

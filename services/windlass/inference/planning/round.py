@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import TARGET_REQUESTS
-from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
+from windlass.bounds import NORMAL_PRIORITY, PRIORITIES, TARGET_REQUESTS
+from windlass.engine_arguments import UNCHOSEN, completed
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
@@ -24,7 +24,7 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
-from windlass.inference.planning.devices import DIVIDE, cannot_hold, fitting_gpus
+from windlass.inference.planning.devices import DIVIDE, DeviceCheck, EngineWish
 from windlass.inference.planning.scaling import (
     AWAY,
     EngineUse,
@@ -72,6 +72,9 @@ class Round:
             for engine in rows.engines
             if engine.desired == RUNNING
         }
+        self._ids = {engine.id for engine in self.running.values()}
+        self._wishes: dict[str, EngineWish] = {}
+        self.devices = DeviceCheck(policy.max_adapters)
         # As they were, of those that have another number now.
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
@@ -213,24 +216,42 @@ class Round:
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
-        serving = self._serving(engine.version_id)
-        kind = self.kind(engine.version_id)
-        arguments = serving.arguments if serving else UNCHOSEN
-        arguments = completed(arguments, self.names[engine.version_id].derived(kind))
-        gpus, nodes = self.gpus(engine.version_id), self.nodes(engine.version_id)
-        if not gpus and nodes == 1:
-            gpus = self._fitting(engine, kind, arguments)
-        # An engine of before there were several has none.
-        nodes = nodes if nodes > 1 else 0
+        wish = self.wish(engine.version_id)
         return replace(
             engine,
-            engine=kind,
-            arguments=arguments,
-            gpus=gpus,
-            nodes=nodes,
+            engine=wish.kind,
+            arguments=wish.arguments,
+            gpus=wish.gpus if wish.gpus or wish.nodes > 1 else self._fitting(engine, wish),
+            # An engine of before there were several has none.
+            nodes=wish.nodes if wish.nodes > 1 else 0,
+            accelerator=wish.accelerator,
+            memory_bytes=wish.memory_bytes,
+            priority=wish.priority,
             draft_version_id=self.draft_id(engine.version_id),
             sleeps=bool(self.sleep_seconds(engine.version_id)),
         )
+
+    def wish(self, version: str) -> EngineWish:
+        """The needs of each engine of a version, wherever it runs."""
+        if version not in self._wishes:
+            kind, serving = self.kind(version), self._serving(version)
+            arguments = serving.arguments if serving else UNCHOSEN
+            self._wishes[version] = EngineWish(
+                name=self.names[version],
+                kind=kind,
+                arguments=completed(arguments, self.names[version].derived(kind)),
+                gpus=serving.gpus if serving else 0,
+                nodes=max(1, serving.nodes) if serving else 1,
+                draft=self.names.get(self.draft_id(version)),
+                accelerator=serving.accelerator if serving else "",
+                memory_bytes=serving.memory_bytes if serving else 0,
+                priority=serving.priority if serving else NORMAL_PRIORITY,
+            )
+        return self._wishes[version]
+
+    def rank(self, version: str) -> int:
+        """The place of a version's priority among priorities, the lowest being 0."""
+        return PRIORITIES.index(self.wish(version).priority)
 
     def kind(self, version: str) -> str:
         """The kind of engine that a version should have."""
@@ -259,16 +280,6 @@ class Round:
         can = cluster is None or engine.engine in cluster.capacity.sleeping_engines
         return engine.engine in UNTOLD and can
 
-    def gpus(self, version: str) -> int:
-        """The GPUs that each engine of a version should have alone; 0 for what is usual."""
-        serving = self._serving(version)
-        return serving.gpus if serving else 0
-
-    def nodes(self, version: str) -> int:
-        """The nodes that each engine of a version runs on."""
-        serving = self._serving(version)
-        return max(1, serving.nodes) if serving else 1
-
     def _serving(self, version: str) -> Serving | None:
         """The serving that says how the engines of a version run."""
         return self._servings.get(self.names[version].settings_version_id)
@@ -296,14 +307,14 @@ class Round:
         """The clusters that could run an engine of a version, whoever else starts there."""
         if self.lacks(self.draft_id(version)):
             return []
-        project = self.view.names[version].project_id
+        wish, project = self.wish(version), self.names[version].project_id
         return [
             cluster
             for cluster in self.view.clusters.values()
             if self.runs(version, cluster)
             and self.weight(version, cluster.id)
-            and self.gpus(version) * self.nodes(version) <= cluster.capacity.gpus
-            and not self.cannot_hold(version, cluster)
+            and wish.gpus * wish.nodes <= cluster.capacity.gpus
+            and not self.refusal(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
@@ -320,7 +331,7 @@ class Round:
             return False
         return kind in (
             cluster.capacity.grouped_engines
-            if self.nodes(version) > 1
+            if self.wish(version).nodes > 1
             else cluster.capacity.engines
         )
 
@@ -328,22 +339,20 @@ class Round:
         """The serving stack that has a version; None of a model of ours, or an unknown stack."""
         return self._stacks.get(self.names[version].stack)
 
-    def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
-        """Returns why a cluster's devices can never hold a version; empty if they may."""
-        if self.kind(version) not in DIVIDE:
-            return ""
-        draft = self.names.get(self.draft_id(version))
-        return cannot_hold(self.names[version], cluster, self.gpus(version), draft)
+    def refusal(self, version: str, cluster: clusters_pb2.Cluster) -> str:
+        """Returns why a cluster can never run a version; empty if it may."""
+        return self.devices.refusal(self.wish(version), cluster)
 
-    def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
-        cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
-        if kind not in DIVIDE:
+    def _fitting(self, engine: Engine, wish: EngineWish) -> int:
+        """The GPUs of an engine whose serving asks for none; 0 for what is usual."""
+        if wish.kind not in DIVIDE and not wish.accelerator:
             return 0
-        if cluster is None or not cluster.capacity.devices:
+        cluster = self.view.clusters.get(engine.cluster_id)
+        if cluster is None or not (wish.accelerator or self.devices.rooms(wish, cluster).rooms):
             # What was chosen stays, also while the cluster is away.
             return engine.gpus
-        draft = self.names.get(self.draft_id(engine.version_id))
-        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters, draft)
+        now = engine.gpus if engine.id in self._ids else None
+        return self.devices.gpus(wish, cluster, now)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""

@@ -137,8 +137,18 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
             -engine.replica,
         ),
     )
-    give_up(state, victim)
+    # Of its project what has the lowest priority goes, and by the same order.
+    own = [one for one in idle if _goes_before(state, one, victim)]
+    give_up(state, min(own, key=lambda one: state.rank(one.version_id), default=victim))
     return True
+
+
+def _goes_before(state: Round, engine: Engine, other: Engine) -> bool:
+    """Returns True for an engine of the same project, awake or not as the other, of a lower
+    priority.
+    """
+    same = (engine.project_id, engine.asleep) == (other.project_id, other.asleep)
+    return same and state.rank(engine.version_id) < state.rank(other.version_id)
 
 
 def give_up(state: Round, engine: Engine) -> None:

@@ -1,5 +1,6 @@
 """Checks of a request to set how a model is served, each with the field that is at fault."""
 
+import re
 from collections.abc import Iterable
 
 from pydantic import ValidationError
@@ -8,9 +9,11 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.bounds import (
+    ACCELERATOR_LENGTH,
     MAX_CLUSTER_WEIGHT,
     MAX_CLUSTERS,
     MAX_ENGINE_GPUS,
+    MAX_ENGINE_MEMORY,
     MAX_ENGINE_NODES,
     MAX_IDLE_SECONDS,
     MAX_REPLICAS,
@@ -18,8 +21,11 @@ from windlass.bounds import (
     MAX_TARGET_GPU,
     MAX_TARGET_REQUESTS,
     MAX_TARGET_WAIT_SECONDS,
+    MIN_ENGINE_MEMORY,
     MIN_IDLE_SECONDS,
     MIN_SLEEP_SECONDS,
+    NORMAL_PRIORITY,
+    PRIORITIES,
     TARGET_CACHE,
 )
 from windlass.core.errors import InvalidArgument, PermissionDenied
@@ -35,6 +41,8 @@ from windlass.engine_arguments import (
     require_guesses,
 )
 from windlass.inference.domain import InferencePolicy, Serving, why_none_sleeps
+from windlass.inference.names import quantization_of_model
+from windlass.modelfiles.quantization import unreadable
 from windlass.serving_schedules import (
     MAX_WINDOWS,
     ScheduleWindow,
@@ -43,9 +51,11 @@ from windlass.serving_schedules import (
 
 # What of a serving is about engines, which those of a base have for its adapters too.
 _OF_ENGINES = (
-    "engine", "arguments", "gpus", "nodes", "max_replicas", "target_requests", "target_cache",
+    "engine", "arguments", "gpus", "nodes", "accelerator", "memory_bytes", "priority",
+    "max_replicas", "target_requests", "target_cache",
     "target_gpu", "target_wait_seconds", "schedule", "idle_seconds", "sleep_seconds", "clusters",
 )  # fmt: skip
+_ACCELERATOR = re.compile(rf"[A-Za-z0-9][A-Za-z0-9 ._/()+-]{{0,{ACCELERATOR_LENGTH - 1}}}")
 # The most of what is at least 0.
 _MOST = {
     "min_replicas": MAX_REPLICAS,
@@ -59,8 +69,9 @@ _MOST = {
 
 
 # What gateways of the release before do not know, and where nobody has said otherwise.
-_USUAL = {
+_USUAL: dict[str, str | int] = {
     "target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0, "sleep_seconds": 0,
+    "accelerator": "", "memory_bytes": 0, "priority": NORMAL_PRIORITY,
 }  # fmt: skip
 
 
@@ -103,6 +114,30 @@ def require_bounds(request: pb.PutServingRequest) -> None:
         raise InvalidArgument(
             f"There is no engine {request.engine[:64]!r}; the engines are {known}.", param="engine"
         )
+
+
+def require_needs(request: pb.PutServingRequest) -> None:
+    """Raises InvalidArgument for an accelerator, memory or a priority that cannot be."""
+    if not is_accelerator(request.accelerator):
+        raise InvalidArgument(
+            f"accelerator must be a name of at most {ACCELERATOR_LENGTH} letters, digits, spaces "
+            "and '._/()+-', as a cluster reports it.",
+            param="accelerator",
+        )
+    memory = request.memory_bytes
+    if memory and not MIN_ENGINE_MEMORY <= memory <= MAX_ENGINE_MEMORY:
+        raise InvalidArgument(
+            f"memory_bytes must be 0, or {MIN_ENGINE_MEMORY} to {MAX_ENGINE_MEMORY}.",
+            param="memory_bytes",
+        )
+    if request.priority not in PRIORITIES:
+        known = ", ".join(PRIORITIES)
+        raise InvalidArgument(f"priority must be one of {known}.", param="priority")
+
+
+def is_accelerator(name: str) -> bool:
+    """Returns True for what may be the name of an accelerator; the empty one counts."""
+    return not name or _ACCELERATOR.fullmatch(name) is not None
 
 
 def schedule_of(request: pb.PutServingRequest) -> tuple[ScheduleWindow, ...]:
@@ -217,6 +252,12 @@ def require_own_engines(model: models_pb2.Model) -> None:
             "to set.",
             param="model",
         )
+
+
+def require_readable(model: models_pb2.Model, engine: str) -> None:
+    """Raises InvalidArgument for weights that a kind of engine cannot read."""
+    if why := unreadable(quantization_of_model(model), engine):
+        raise InvalidArgument(f"{model.id}: {why}", param="engine")
 
 
 def require_own(principal: Principal, project_id: str) -> None:

@@ -9,7 +9,9 @@ from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStu
 from windlass.core.errors import InvalidArgument, NotFound, from_rpc
 from windlass.core.objects import ObjectNotFound, ObjectStore
 from windlass.engine_arguments import EngineArguments
+from windlass.inference.names import quantization_of_model
 from windlass.modelfiles.documents import max_bytes
+from windlass.modelfiles.quantization import unreadable
 from windlass.modelfiles.vocabulary import (
     BOUNDS,
     CONFIG,
@@ -45,6 +47,8 @@ class Drafts:
             )
         draft = await self._visible(model.model, name)
         _require_weights(model.model, draft.model)
+        if why := unreadable(quantization_of_model(draft.model), engine):
+            raise InvalidArgument(f"{name} cannot be a draft. {why}", param=PARAM)
         async with self._reading:
             mine, its = await self._vocabulary(model), await self._vocabulary(draft)
             why = await asyncio.to_thread(draft_objection, mine, its, BOUNDS[engine])

@@ -31,9 +31,11 @@ from windlass.inference.servings.checks import (
     require_bounds,
     require_group,
     require_guesser,
+    require_needs,
     require_own,
     require_own_engines,
     require_plain,
+    require_readable,
     require_sleep,
     schedule_of,
 )
@@ -78,9 +80,12 @@ class ServingRequests:
         model, base = resolved.model, resolved.base.model
         require_own(principal, model.project_id)
         require_own_engines(model)
+        if not base.id:
+            require_readable(model, engine)
         draft = "" if base.id else await self._drafts.version_of(resolved, arguments, engine)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
+        require_needs(request)
         view = await self._observed.known_view(rows)
         require_sleep(request, self._policy, view.clusters.values())
         serving = _described(request, resolved, arguments, draft)
@@ -194,6 +199,9 @@ def _described(
         arguments=arguments,
         gpus=request.gpus,
         nodes=request.nodes,
+        accelerator=request.accelerator,
+        memory_bytes=request.memory_bytes,
+        priority=request.priority,
         draft_version_id=draft_version_id,
         max_replicas=request.max_replicas,
         target_requests=request.target_requests,
@@ -254,6 +262,9 @@ def _shown(serving: Serving, rows: Rows, view: View, engine: str) -> pb.Serving:
         arguments=to_message(serving.arguments),
         gpus=serving.gpus,
         nodes=serving.nodes,
+        accelerator=serving.accelerator,
+        memory_bytes=serving.memory_bytes,
+        priority=serving.priority,
         max_replicas=serving.max_replicas,
         target_requests=serving.target_requests,
         target_cache=serving.target_cache,

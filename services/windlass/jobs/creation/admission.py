@@ -47,6 +47,7 @@ from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, re
 from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs_api.query import UnsentFiles
 from windlass.jobs_api.request import CreateJob
+from windlass.modelfiles.quantization import GGUF
 
 # Stands in for the number of examples until inspection has counted them.
 NOMINAL_EXAMPLES = 1000
@@ -236,6 +237,12 @@ class JobAdmission:
         if what := _NOT_TUNED.get(found.model.task):
             raise InvalidArgument(
                 f"{name!r} is {what}, which cannot be fine-tuned.",
+                reason="model_not_tunable",
+                param=param,
+            )
+        if found.model.quantization.method == GGUF:
+            raise InvalidArgument(
+                f"{name!r} is a GGUF file, which cannot be fine-tuned; import its safetensors.",
                 reason="model_not_tunable",
                 param=param,
             )

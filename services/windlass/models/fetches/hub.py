@@ -18,7 +18,7 @@ from yarl import URL
 
 from windlass.bounds import HUB_NAME_LENGTH, REVISION_LENGTH
 from windlass.core.errors import InvalidArgument
-from windlass.modelfiles import is_data
+from windlass.modelfiles import is_data, is_gguf
 
 T = TypeVar("T")
 SCHEME = "hf://"
@@ -175,6 +175,8 @@ def model_files(entries: "list[_Entry]") -> tuple[HubFile, ...]:
         one
         for path, one in sorted(files.items())
         if is_data(path)
+        # Repositories of these have many of one model.
+        and not is_gguf(path)
         # The same weights once more, in their makers' own layout.
         and not (has_usual and path.startswith("consolidated"))
     ]

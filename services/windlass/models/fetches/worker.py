@@ -161,6 +161,7 @@ class FetchWorker:
             task=found.task,
             model_type=found.model_type,
             footprint=found.footprint,
+            quantization=found.quantization,
             formats=found.formats,
             preset=found.preset,
             created_at=now_seconds(),

@@ -1,6 +1,7 @@
 """`windlass models import`: what is refused before a byte is digested, and the id of a folder."""
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,31 @@ def test_a_type_that_nothing_knows_is_told(shell: Shell, tmp_path: Path) -> None
     ]
     assert warning in " ".join(done.stderr.split())
     assert warning in shell.data("models", "get", "strange")
+
+
+def test_quantized_weights_are_shown_and_only_engines_that_read_them_start(
+    shell: Shell, tmp_path: Path
+) -> None:
+    folder = make_feather(tmp_path / "packed")
+    said = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+    config = {"model_type": "llama", "quantization_config": said}
+    (folder / "config.json").write_text(json.dumps(config))
+    shell.object("models", "import", str(folder))
+    shown = shell.object("models", "get", "packed")["windlass"]["quantization"]
+    assert shown == {"method": "awq", "bits": 4}
+    done = shell.run("models", "activate", "packed", "--engine", "builtin")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "quantized by awq with 4 bits, which the engine 'builtin' cannot read" in done.stderr
+    assert shell.run("models", "activate", "packed", "--engine", "vllm").returncode == 0
+    assert shell.run("models", "deactivate", "packed").returncode == 0
+
+    # A file of GGUF without tensors.
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "model.safetensors").unlink()
+    (folder / "model.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    made = shell.object("models", "import", str(folder), "--id", "one-file")
+    assert made["windlass"]["quantization"] == {"method": "gguf", "bits": None}
+    done = shell.run("models", "activate", "one-file", "--engine", "vllm")
+    assert "of the others llamacpp can" in done.stderr
+    (folder / "model.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0))
+    assert "'model.gguf' is damaged" in refusal(shell, str(folder), "--id", "half")

@@ -68,7 +68,8 @@ class EngineLauncher:
     def _rendered(self, workload: pb.Workload, covered: Collection[str] | None) -> list[Object]:
         if workload.HasField("prefetch"):
             return [render_prefetch(workload, self._settings, covered)]
-        return render(EnginePlan.of(workload, self._settings, covered))
+        choice = self._capacity.choice(workload.engine.accelerator)
+        return render(EnginePlan.of(workload, self._settings, covered, choice))
 
     async def _make_store(self, namespace: str) -> None:
         """Makes the claim for weights where it is missing; one that is there stays as it is."""

@@ -6,8 +6,17 @@ from typing import Any
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.port import ADOPTED
+from windlass_agent.inventory.devices import node_devices
 from windlass_agent.inventory.informers import ClusterInformers
-from windlass_agent.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES
+from windlass_agent.inventory.shapes import NodeChoice, node_choice, node_shapes
+from windlass_agent.kube.resources import (
+    CLUSTERQUEUES,
+    DEVICECLASSES,
+    LOCALQUEUES,
+    NODES,
+    RESOURCEFLAVORS,
+    RESOURCESLICES,
+)
 
 # Where Kueue queues there is no end of places.
 SLOTS = 1_000_000
@@ -20,6 +29,11 @@ class ClusterCapacity:
     def __init__(
         self, informers: ClusterInformers, settings: ClusterSettings, changed: Callable[[], None]
     ):
+        # Of claimed devices, the class.
+        self._known = frozenset(one.resource or one.device_class for one in settings.accelerators)
+        self._engine_priorities = sorted(settings.engines.priority_classes)
+        self._engine_gpus = settings.engines.gpus if settings.engines.images else 0
+        self._shapes: list[pb.NodeShape] | None = None
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
@@ -28,6 +42,7 @@ class ClusterCapacity:
         self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
         informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
+        informers.listen(self._forget, NODES, RESOURCEFLAVORS, DEVICECLASSES, RESOURCESLICES)
 
     async def run(self) -> None:
         """Keeps the capacity current until cancelled."""
@@ -88,7 +103,29 @@ class ClusterCapacity:
             engine_slots=self._engine_slots,
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
+            engine_gpus=self._engine_gpus,
+            engine_priorities=self._engine_priorities,
+            node_shapes=self.shapes if self._engine_slots else (),
         )
+
+    @property
+    def shapes(self) -> list[pb.NodeShape]:
+        """The shapes of the cluster's nodes, counted anew after one has changed."""
+        if self._shapes is None:
+            seen = self._informers
+            claimed = node_devices(seen.device_classes.items, seen.slices.items.values())
+            self._shapes = node_shapes(seen.nodes.items, claimed, seen.flavors.items, self._known)
+        return self._shapes
+
+    def choice(self, accelerator: str) -> NodeChoice | None:
+        """The choice that an accelerator's name stands for; None for no name or an unknown one."""
+        if not accelerator:
+            return None
+        seen = self._informers
+        return node_choice(accelerator, seen.nodes.items, seen.flavors.items, self._known)
+
+    def _forget(self) -> None:
+        self._shapes = None
 
 
 def _spec(item: Object) -> Object:

@@ -10,6 +10,7 @@ from typing import Self
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import from_message, require_gpus
 from windlass.kubernetes import labels, names
+from windlass.modelfiles import is_gguf
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.download import bytes_of
 from windlass_agent.engines.pods import COMPLETED, engine_in_pod
@@ -18,6 +19,7 @@ from windlass_agent.executors.kubernetes.engine_settings import EngineImage, Wei
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.weights import model_folder, order_of
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.inventory.shapes import NodeChoice
 from windlass_agent.kube.errors import Unrenderable
 from windlass_agent.memory import MEMORY_FOR_WEIGHTS
 
@@ -45,17 +47,27 @@ class EnginePlan:
     labels: dict[str, str]
     accelerator: Accelerator | None
     covered: Collection[str] | None
+    node_selector: dict[str, str]
 
     @classmethod
     def of(
-        cls, workload: pb.Workload, settings: ClusterSettings, covered: Collection[str] | None
+        cls,
+        workload: pb.Workload,
+        settings: ClusterSettings,
+        covered: Collection[str] | None,
+        choice: NodeChoice | None = None,
     ) -> Self:
-        """Makes a plan from a workload's spec; raises Unrenderable."""
+        """Makes a plan from a workload's spec; raises Unrenderable.
+
+        `choice` is what its accelerator stands for in the cluster, None where that has none.
+        """
         place, spec = workload.placement, workload.engine
         if not place.namespace:
             raise Unrenderable("NoNamespace", "This project has no namespace in the cluster.")
         image = settings.engines.image_of(spec.engine)
         gpus, arguments = spec.gpus or settings.engines.gpus, from_message(spec.arguments)
+        _require_known(spec, settings, choice)
+        choice = choice or NodeChoice()
         try:
             require_gpus(arguments, gpus, max(1, spec.nodes))
         except ValueError as error:
@@ -64,6 +76,7 @@ class EnginePlan:
             # It becomes a part of a path.
             names.label_value("Version", spec.model_version_id)
             names.label_value("Version", spec.draft_version_id)
+            device = parts.accelerator(settings, gpus, place.queue, covered, choice.resource)
             return cls(
                 workload=workload,
                 settings=settings,
@@ -72,8 +85,9 @@ class EnginePlan:
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=engine_labels(workload),
-                accelerator=parts.accelerator(settings, gpus, place.queue, covered),
+                accelerator=device,
                 covered=covered if place.queue else None,
+                node_selector=parts.node_selector(place.node_selector, device, choice.labels),
             )
         except names.BadName as error:
             raise Unrenderable("BadName", str(error)) from error
@@ -116,15 +130,17 @@ class EnginePlan:
 
         Weights in the server's own form, where it has one, and its adapters.
         """
-        written = self.weights_bytes if COMPLETED[self.kind.name].writes_weights else 0
+        is_written = any(map(is_gguf, (one.path for one in self.workload.engine.model_files)))
+        writes = COMPLETED[self.kind.name].writes_weights and not is_written
+        written = self.weights_bytes if writes else 0
         return written + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
 
     @property
     def memory_bytes(self) -> int:
         """Memory of the container with the weights in each pod, shared memory included."""
         engines, spec = self.settings.engines, self.workload.engine
-        if engines.memory_bytes:
-            return engines.memory_bytes
+        if asked := spec.memory_bytes or engines.memory_bytes:
+            return asked
         each = 1 if self.gpus else MEMORY_FOR_WEIGHTS
         cache = 0 if self.gpus else spec.arguments.kv_cache_bytes
         cache += spec.arguments.kv_offload_bytes
@@ -168,9 +184,23 @@ class EnginePlan:
         if not place.queue:
             return {}
         found = {labels.QUEUE: place.queue}
-        if priority := self.settings.engines.priority_class or place.priority_class:
+        own, engines = self.workload.engine.priority, self.settings.engines
+        if priority := engines.priority_class_of(own, place.priority_class):
             found[labels.PRIORITY_CLASS] = priority
         return found
+
+
+def _require_known(
+    spec: pb.EngineWorkload, settings: ClusterSettings, choice: NodeChoice | None
+) -> None:
+    """Raises Unrenderable for an accelerator or a priority that the cluster does not have."""
+    if spec.accelerator and choice is None:
+        message = f"No node of the cluster has the accelerator {spec.accelerator!r}."
+        raise Unrenderable("NoAccelerator", message)
+    if spec.accelerator and not (spec.gpus or settings.engines.gpus):
+        message = f"An engine on {spec.accelerator!r} needs GPUs, and asks for none."
+        raise Unrenderable("NoAccelerator", message)
+    settings.engines.priority_class_of(spec.priority, "")
 
 
 def digest(workload: pb.Workload) -> str:
@@ -188,6 +218,9 @@ def digest(workload: pb.Workload) -> str:
         gpus=spec.gpus,
         nodes=spec.nodes,
         draft_version_id=spec.draft_version_id,
+        accelerator=spec.accelerator,
+        memory_bytes=spec.memory_bytes,
+        priority=spec.priority,
     )
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 

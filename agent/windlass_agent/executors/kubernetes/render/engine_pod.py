@@ -64,9 +64,8 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
             *shared_volumes(plan),
         ],
     }
-    selector = plan.workload.placement.node_selector
-    if selected := parts.node_selector(selector, plan.accelerator):
-        spec["nodeSelector"] = selected
+    if plan.node_selector:
+        spec["nodeSelector"] = dict(plan.node_selector)
     made = {
         "metadata": {
             # Kueue takes only pods without a queue of their own into a group.

@@ -1,6 +1,7 @@
 """Parts of a pod that jobs and engines share: who it is, where it may go, what it claims."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from windlass.kubernetes import names
@@ -22,21 +23,31 @@ CONTAINER_SECURITY: Mapping[str, Any] = {
 
 
 def accelerator(
-    settings: ClusterSettings, gpus: int, queue: str, covered: Collection[str] | None
+    settings: ClusterSettings,
+    gpus: int,
+    queue: str,
+    covered: Collection[str] | None,
+    resource: str = "",
 ) -> Accelerator | None:
     """The accelerator of a queue's pods: by its name, else the first that it holds quota for.
 
-    None without GPUs; raises Unrenderable where none fits.
+    Of a `resource` or class alone where one is asked for. None without GPUs; raises Unrenderable
+    where none fits.
     """
     if not gpus:
         return None
-    for one in settings.accelerators:
+    asked = [
+        one for one in settings.accelerators if resource in ("", one.resource or one.device_class)
+    ]
+    for one in asked:
         if queue and queue in one.queues:
             return one
-    for one in settings.accelerators:
+    for one in asked:
         if not one.queues and (covered is None or one.counted_as in covered):
             return one
     known = ", ".join(one.counted_as for one in settings.accelerators)
+    if resource:
+        raise Unrenderable("NoAccelerator", f"Queue {queue} holds no quota for {resource!r}.")
     raise Unrenderable(
         "NoAccelerator",
         f"Queue {queue} holds no quota for an accelerator that this cluster's agent knows "
@@ -107,13 +118,27 @@ def variables(device: Accelerator | None) -> dict[str, str]:
     return values | device.env
 
 
-def node_selector(asked: Mapping[str, str], device: Accelerator | None) -> dict[str, str]:
-    """The labels of nodes that it may go to; raises Unrenderable."""
+def node_selector(
+    asked: Mapping[str, str],
+    device: Accelerator | None,
+    chosen: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """The labels of nodes that it may go to; raises Unrenderable.
+
+    `chosen` are those of an accelerator that a tenant asks for, within what the operator allows.
+    """
     try:
-        checked = names.node_selector(asked)
+        checked, wanted = names.node_selector(asked), names.node_selector(chosen)
     except names.BadName as error:
         raise Unrenderable("BadName", str(error)) from error
-    return (device.node_selector if device else {}) | checked
+    given = (device.node_selector if device else {}) | checked
+    if other := next((key for key in wanted if given.get(key, wanted[key]) != wanted[key]), None):
+        raise Unrenderable(
+            "NoAccelerator",
+            f"Nodes of the accelerator have {other}={wanted[other]}, those of the project "
+            f"{other}={given[other]}.",
+        )
+    return wanted | given
 
 
 def identity_volume() -> Object:

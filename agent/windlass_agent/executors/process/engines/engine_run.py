@@ -153,8 +153,10 @@ class EngineRun:
         asked, places = self._house.share, self._house.places
         if self.workload.HasField("resources"):
             asked = ResourceRequest.of(self.workload.resources)
-        gpus = self.workload.engine.gpus or asked.gpus
-        asked = replace(asked, gpus=gpus, alone=gpus > 0 and not self._kind().shares_gpus)
+        spec = self.workload.engine
+        gpus, memory = spec.gpus or asked.gpus, spec.memory_bytes or asked.memory_bytes
+        alone = gpus > 0 and not self._kind().shares_gpus
+        asked = replace(asked, gpus=gpus, memory_bytes=memory, alone=alone)
         if never := places.allocator.never(asked):
             raise EngineFailure("NoRoom", never)
         self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")

@@ -122,6 +122,7 @@ class Accelerator(google.protobuf.message.Message):
     PENDING_FIELD_NUMBER: builtins.int
     IS_DEVICE_CLASS_FIELD_NUMBER: builtins.int
     REPLICAS_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
     resource: builtins.str
     """`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `google.com/tpu`…, or the name of a DeviceClass."""
     product: builtins.str
@@ -135,6 +136,8 @@ class Accelerator(google.protobuf.message.Message):
     """Claimed through Dynamic Resource Allocation."""
     replicas: builtins.int
     """How many share one device, by time-slicing or MPS; `capacity` counts the shares. 0: none do."""
+    memory_bytes: builtins.int
+    """Of one device; 0 where nothing says it, where devices differ, and where several share one."""
     def __init__(
         self,
         *,
@@ -146,8 +149,9 @@ class Accelerator(google.protobuf.message.Message):
         pending: builtins.int = ...,
         is_device_class: builtins.bool = ...,
         replicas: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "is_device_class", b"is_device_class", "pending", b"pending", "product", b"product", "replicas", b"replicas", "resource", b"resource", "running", b"running"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "is_device_class", b"is_device_class", "memory_bytes", b"memory_bytes", "pending", b"pending", "product", b"product", "replicas", b"replicas", "resource", b"resource", "running", b"running"]) -> None: ...
 
 Global___Accelerator: typing_extensions.TypeAlias = Accelerator
 
@@ -967,6 +971,9 @@ class EngineWorkload(google.protobuf.message.Message):
     DRAFT_FILES_FIELD_NUMBER: builtins.int
     SLEEPS_FIELD_NUMBER: builtins.int
     ASLEEP_FIELD_NUMBER: builtins.int
+    ACCELERATOR_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -984,6 +991,12 @@ class EngineWorkload(google.protobuf.message.Message):
     and its process, gives its device's memory back, and gets no requests.
     """
     asleep: builtins.bool
+    accelerator: builtins.str
+    """The accelerator that it runs on, by a name of NodeShape or of a machine's devices; empty: any."""
+    memory_bytes: builtins.int
+    """Memory of each of its nodes; 0: by its kind and its weights."""
+    priority: builtins.str
+    """`low` or `high`; empty: the usual one."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -1015,9 +1028,12 @@ class EngineWorkload(google.protobuf.message.Message):
         draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         sleeps: builtins.bool = ...,
         asleep: builtins.bool = ...,
+        accelerator: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        priority: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1694,6 +1710,9 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
+    ENGINE_GPUS_FIELD_NUMBER: builtins.int
+    NODE_SHAPES_FIELD_NUMBER: builtins.int
+    ENGINE_PRIORITIES_FIELD_NUMBER: builtins.int
     DIRECT_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
@@ -1711,6 +1730,8 @@ class Capacity(google.protobuf.message.Message):
     used_memory_bytes: builtins.int
     keeps_models: builtins.bool
     """It keeps weights that were fetched for whichever engine comes next."""
+    engine_gpus: builtins.int
+    """Of a cluster: GPUs of an engine whose serving asks for none, and what its nodes have."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1732,6 +1753,12 @@ class Capacity(google.protobuf.message.Message):
     @property
     def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines that can sleep there."""
+
+    @property
+    def node_shapes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeShape]: ...
+    @property
+    def engine_priorities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Priorities of engines, beside the usual one, that a cluster has a class of Kueue for."""
 
     @property
     def direct(self) -> Global___DirectEndpoint:
@@ -1760,12 +1787,56 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        engine_gpus: builtins.int = ...,
+        node_shapes: collections.abc.Iterable[Global___NodeShape] | None = ...,
+        engine_priorities: collections.abc.Iterable[builtins.str] | None = ...,
         direct: Global___DirectEndpoint | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["direct", b"direct", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "engine_gpus", b"engine_gpus", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
+
+@typing.final
+class NodeShape(google.protobuf.message.Message):
+    """Nodes of a cluster that are alike, as an engine on one of them finds them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    DEVICES_FIELD_NUMBER: builtins.int
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
+    FLAVORS_FIELD_NUMBER: builtins.int
+    resource: builtins.str
+    """What pods ask for to get its accelerators, as in Accelerator; empty for a node without."""
+    product: builtins.str
+    devices: builtins.int
+    device_memory_bytes: builtins.int
+    """Of each device; 0 where the node does not say."""
+    memory_bytes: builtins.int
+    """Of the node, for pods."""
+    nodes: builtins.int
+    @property
+    def flavors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """ResourceFlavors whose labels they have."""
+
+    def __init__(
+        self,
+        *,
+        resource: builtins.str = ...,
+        product: builtins.str = ...,
+        devices: builtins.int = ...,
+        device_memory_bytes: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        nodes: builtins.int = ...,
+        flavors: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_memory_bytes", b"device_memory_bytes", "devices", b"devices", "flavors", b"flavors", "memory_bytes", b"memory_bytes", "nodes", b"nodes", "product", b"product", "resource", b"resource"]) -> None: ...
+
+Global___NodeShape: typing_extensions.TypeAlias = NodeShape
 
 @typing.final
 class Device(google.protobuf.message.Message):

@@ -199,6 +199,9 @@ class Serving(google.protobuf.message.Message):
     SLEEP_SECONDS_FIELD_NUMBER: builtins.int
     PRESET_FIELD_NUMBER: builtins.int
     DERIVED_ARGUMENTS_FIELD_NUMBER: builtins.int
+    ACCELERATOR_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -233,6 +236,12 @@ class Serving(google.protobuf.message.Message):
     """Seconds without requests before its engines sleep; 0: they do not."""
     preset: builtins.str
     """Preset of the model; empty: none."""
+    accelerator: builtins.str
+    """What each engine runs on, by a name that its cluster reports; empty: any."""
+    memory_bytes: builtins.int
+    """Memory of each engine, on each of its nodes; 0: by its kind and its weights."""
+    priority: builtins.str
+    """`low`, `normal` or `high`, against other servings."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -269,9 +278,12 @@ class Serving(google.protobuf.message.Message):
         sleep_seconds: builtins.int = ...,
         preset: builtins.str = ...,
         derived_arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
+        accelerator: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        priority: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "derived_arguments", b"derived_arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "priority", b"priority", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -337,6 +349,9 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_GPU_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
     SLEEP_SECONDS_FIELD_NUMBER: builtins.int
+    ACCELERATOR_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -352,6 +367,10 @@ class PutServingRequest(google.protobuf.message.Message):
     nodes: builtins.int
     sleep_seconds: builtins.int
     """Unset: as it is, or 0."""
+    accelerator: builtins.str
+    """Unset: as they are, or any, 0 and `normal`."""
+    memory_bytes: builtins.int
+    priority: builtins.str
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -376,9 +395,18 @@ class PutServingRequest(google.protobuf.message.Message):
         target_gpu: builtins.int | None = ...,
         nodes: builtins.int = ...,
         sleep_seconds: builtins.int | None = ...,
+        accelerator: builtins.str | None = ...,
+        memory_bytes: builtins.int | None = ...,
+        priority: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "memory_bytes", b"memory_bytes", "priority", b"priority", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "priority", b"priority", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_accelerator", b"_accelerator"]) -> typing.Literal["accelerator"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_bytes", b"_memory_bytes"]) -> typing.Literal["memory_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_sleep_seconds", b"_sleep_seconds"]) -> typing.Literal["sleep_seconds"] | None: ...
     @typing.overload

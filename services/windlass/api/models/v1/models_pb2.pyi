@@ -119,6 +119,7 @@ class Model(google.protobuf.message.Message):
     ADOPTED_FROM_FIELD_NUMBER: builtins.int
     FORMATS_FIELD_NUMBER: builtins.int
     PRESET_FIELD_NUMBER: builtins.int
+    QUANTIZATION_FIELD_NUMBER: builtins.int
     id: builtins.str
     """The public name, such as `llama-3.2-1b` or `ft:llama-3.2-1b:acme:pirate:x1Y2z3A4`."""
     project_id: builtins.str
@@ -156,6 +157,10 @@ class Model(google.protobuf.message.Message):
     def preset(self) -> Global___ModelPreset:
         """Absent where its family has none, or where a release before presets imported it."""
 
+    @property
+    def quantization(self) -> Global___ModelQuantization:
+        """Absent where its weights are not quantized, or where a release before imported it."""
+
     def __init__(
         self,
         *,
@@ -177,11 +182,34 @@ class Model(google.protobuf.message.Message):
         adopted_from: Global___AdoptedFrom | None = ...,
         formats: Global___ModelFormats | None = ...,
         preset: Global___ModelPreset | None = ...,
+        quantization: Global___ModelQuantization | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint", "formats", b"formats", "preset", b"preset"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "formats", b"formats", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "preset", b"preset", "project_id", b"project_id", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "footprint", b"footprint", "formats", b"formats", "preset", b"preset", "quantization", b"quantization"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adopted_from", b"adopted_from", "base_model", b"base_model", "bytes", b"bytes", "created_at", b"created_at", "footprint", b"footprint", "formats", b"formats", "id", b"id", "is_checkpoint", b"is_checkpoint", "job_id", b"job_id", "kind", b"kind", "organization_id", b"organization_id", "owned_by", b"owned_by", "parent", b"parent", "preset", b"preset", "project_id", b"project_id", "quantization", b"quantization", "task", b"task", "version_id", b"version_id", "warnings", b"warnings"]) -> None: ...
 
 Global___Model: typing_extensions.TypeAlias = Model
+
+@typing.final
+class ModelQuantization(google.protobuf.message.Message):
+    """How weights are quantized: by the word of config.json's `quant_method`, or `unknown`; and bits of
+    a weight, 0 where the files do not say.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: builtins.int
+    BITS_FIELD_NUMBER: builtins.int
+    method: builtins.str
+    bits: builtins.int
+    def __init__(
+        self,
+        *,
+        method: builtins.str = ...,
+        bits: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bits", b"bits", "method", b"method"]) -> None: ...
+
+Global___ModelQuantization: typing_extensions.TypeAlias = ModelQuantization
 
 @typing.final
 class ModelFormats(google.protobuf.message.Message):
@@ -282,6 +310,7 @@ class ModelFootprint(google.protobuf.message.Message):
     HEADS_FIELD_NUMBER: builtins.int
     KV_HEADS_FIELD_NUMBER: builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
+    WEIGHT_WIDTH_FIELD_NUMBER: builtins.int
     weight_bytes: builtins.int
     kv_bytes: builtins.int
     """Of each token, in all layers that see every token."""
@@ -294,6 +323,8 @@ class ModelFootprint(google.protobuf.message.Message):
     kv_heads: builtins.int
     """Keys and values are divided over so many devices at most."""
     context_length: builtins.int
+    weight_width: builtins.int
+    """Bytes of most weights in the files; 0 where they are quantized, or that is not known."""
     def __init__(
         self,
         *,
@@ -305,8 +336,9 @@ class ModelFootprint(google.protobuf.message.Message):
         heads: builtins.int = ...,
         kv_heads: builtins.int = ...,
         context_length: builtins.int = ...,
+        weight_width: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapter_bytes", b"adapter_bytes", "context_length", b"context_length", "heads", b"heads", "kv_bytes", b"kv_bytes", "kv_heads", b"kv_heads", "weight_bytes", b"weight_bytes", "window", b"window", "windowed_kv_bytes", b"windowed_kv_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapter_bytes", b"adapter_bytes", "context_length", b"context_length", "heads", b"heads", "kv_bytes", b"kv_bytes", "kv_heads", b"kv_heads", "weight_bytes", b"weight_bytes", "weight_width", b"weight_width", "window", b"window", "windowed_kv_bytes", b"windowed_kv_bytes"]) -> None: ...
 
 Global___ModelFootprint: typing_extensions.TypeAlias = ModelFootprint
 

@@ -20,3 +20,17 @@ async def test_what_its_image_trains_with_is_as_the_operator_says() -> None:
         settings = ClusterSettings.model_validate({"libraries": ["deepspeed"]})
         theirs = ClusterCapacity(informers, settings, lambda: None).capacity(0)
         assert theirs.libraries == ["deepspeed"]
+
+
+async def test_it_says_what_engines_find_there() -> None:
+    engines = {
+        "images": {"vllm": {"image": "vllm:1"}}, "gpus": 2, "priority_classes": {"low": "batch"},
+    }  # fmt: skip
+    settings = ClusterSettings.model_validate({"engines": engines})
+    async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
+        found = ClusterCapacity(ClusterInformers(kube), settings, lambda: None)
+        told = found.capacity(0)
+        assert (told.engine_gpus, list(told.engine_priorities)) == (2, ["low"])
+        assert not told.node_shapes
+        assert found.choice("") is found.choice("H100") is None
+        assert found.choice("nvidia.com/gpu") is not None

@@ -13,6 +13,7 @@ from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.weights import store_claim
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.inventory.shapes import NodeChoice
 from windlass_agent.kube.errors import Unrenderable
 
 GIB = 2**30
@@ -35,6 +36,7 @@ SETTINGS = ClusterSettings.model_validate(
                 "vllm": {"image": "vllm/vllm-openai:v0.32.0", "flags": ["--seed=7"]},
             },
             "priority_class": "serving",
+            "priority_classes": {"high": "serving-high"},
         },
         "accelerators": [
             {"resource": "nvidia.com/gpu", "runtime_class": "nvidia"},
@@ -215,6 +217,56 @@ def test_memory_is_by_kind_and_weights() -> None:
     container = pod(offloading)["containers"][0]
     assert int(container["resources"]["limits"]["memory"]) == on_gpu + 2 * GIB
     assert "--kv-offloading-size=2.0" in container["command"] + container.get("args", [])
+
+
+H100 = NodeChoice("nvidia.com/gpu", {"nvidia.com/gpu.product": "H100"})
+
+
+def chosen(made: pb.Workload, choice: NodeChoice | None) -> Any:
+    covered = {"cpu", "memory", "nvidia.com/gpu"}
+    return render(EnginePlan.of(made, SETTINGS, covered, choice))[-1]
+
+
+def test_what_a_serving_needs_is_asked_of_the_cluster() -> None:
+    needs: dict[str, Any] = {"accelerator": "H100", "memory_bytes": 9 * GIB, "priority": "high"}
+    body = chosen(workload(**needs), H100)
+    marks = body["metadata"]["labels"] | body["spec"]["template"]["metadata"]["labels"]
+    assert marks["kueue.x-k8s.io/priority-class"] == "serving-high"
+    spec = body["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "H100"}
+    resources = spec["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == str(9 * GIB)
+    assert resources["limits"]["nvidia.com/gpu"] == "1"
+    for name, value in needs.items():
+        assert digest(workload(**{name: value})) != digest(workload()), name
+
+
+def test_a_project_chooses_within_the_nodes_that_it_was_given() -> None:
+    made = workload(accelerator="H100")
+    made.placement.node_selector.update({"pool": "a"})
+    spec = chosen(made, H100)["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "H100", "pool": "a"}
+    with pytest.raises(Unrenderable, match="pool=b, those of the project pool=a") as refused:
+        chosen(made, NodeChoice(labels={"pool": "b"}))
+    assert refused.value.reason == "NoAccelerator"
+
+
+@pytest.mark.parametrize(
+    ("engine", "choice", "reason"),
+    [
+        ({"accelerator": "H100"}, None, "NoAccelerator"),
+        ({"accelerator": "H100", "gpus": 0}, H100, "NoAccelerator"),
+        ({"accelerator": "mig"}, NodeChoice("nvidia.com/mig-1g.10gb"), "NoAccelerator"),
+        ({"accelerator": "x"}, NodeChoice(labels={"a b": "c"}), "BadName"),
+        ({"priority": "low"}, None, "NoPriorityClass"),
+    ],
+)
+def test_what_the_cluster_does_not_have_is_said(
+    engine: dict[str, Any], choice: NodeChoice | None, reason: str
+) -> None:
+    with pytest.raises(Unrenderable) as refused:
+        chosen(workload(**engine), choice)
+    assert refused.value.reason == reason
 
 
 def test_a_claimed_device_comes_by_a_template_of_its_own() -> None:

@@ -4,12 +4,14 @@ The format: https://github.com/huggingface/safetensors#format.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
 from windlass.modelfiles.refusal import RefusedDocument
+from windlass.modelfiles.weights.facts import TensorFacts
 
 # The length of the header, as a little-endian integer.
 PREFIX_BYTES = 8
@@ -27,6 +29,8 @@ _BITS = (
     | dict.fromkeys(("I32", "U32", "F32"), 32)
     | dict.fromkeys(("I64", "U64", "F64", "C64"), 64)
 )
+# Weights that are packed into integers: of AWQ and GPTQ, of compressed-tensors, of bitsandbytes.
+_PACKED = re.compile(r"(.*\.)?(qweight|weight_packed)|.*\.quant_state\.bitsandbytes__\w+")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -41,8 +45,8 @@ _WORDS = msgspec.json.Decoder(dict[str, str] | None)
 _TENSOR = msgspec.json.Decoder(_Tensor)
 
 
-def is_weights(path: str) -> bool:
-    """Returns True if a file holds tensors, by its name."""
+def is_safetensors(path: str) -> bool:
+    """Returns True if a file is one of safetensors, by its name."""
     return path.lower().endswith(".safetensors")
 
 
@@ -63,26 +67,33 @@ def header_bytes(path: str, prefix: bytes, size: int) -> int:
     return length
 
 
-def check_header(path: str, header: bytes, size: int) -> None:
-    """Raises RefusedDocument unless the tensors of a header fill a file of `size` bytes."""
+def check_header(path: str, header: bytes, size: int) -> TensorFacts:
+    """Returns what a header says of its tensors.
+
+    Raises RefusedDocument unless these fill a file of `size` bytes.
+    """
     begin, end = PREFIX_BYTES + len(header), 0
     try:
         entries = _HEADER.decode(header)
         _WORDS.decode(entries.pop(_METADATA, b"{}"))
-        spans = sorted(_spans(path, entries))
+        tensors = sorted(_spans(path, entries))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, "its header cannot be read") from error
-    for first, last, name in spans:
+    facts = TensorFacts()
+    for first, last, name, dtype in tensors:
         if first != end:
             raise _damaged(path, f"its tensor {name[:80]!r} does not follow the one before")
         end = last
+        facts.sizes[dtype] += last - first
+        facts.is_packed |= _PACKED.fullmatch(name) is not None
     if begin + end != size:
         what = "cut short" if begin + end > size else "longer than its header says"
         raise _damaged(path, f"it is {what}, with {size:,} of {begin + end:,} bytes")
+    return facts
 
 
-def _spans(path: str, entries: dict[str, msgspec.Raw]) -> Iterator[tuple[int, int, str]]:
-    """Yields where each tensor begins and ends, and its name."""
+def _spans(path: str, entries: dict[str, msgspec.Raw]) -> Iterator[tuple[int, int, str, str]]:
+    """Yields where each tensor begins and ends, its name and its type."""
     for name, entry in entries.items():
         tensor = _TENSOR.decode(entry)
         first, last = tensor.data_offsets
@@ -91,7 +102,7 @@ def _spans(path: str, entries: dict[str, msgspec.Raw]) -> Iterator[tuple[int, in
             raise _damaged(path, f"its tensor {name[:80]!r} has the type {tensor.dtype[:20]!r}")
         if math.prod(tensor.shape) * bits != (last - first) * 8:
             raise _damaged(path, f"its tensor {name[:80]!r} is not as long as its shape says")
-        yield first, last, name
+        yield first, last, name, tensor.dtype
 
 
 def _damaged(path: str, why: str) -> RefusedDocument:
