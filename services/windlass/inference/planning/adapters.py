@@ -120,7 +120,7 @@ class AdapterPlacement:
             hosts,
             demands,
             lambda host, version: self._may_have(known[host], version),
-            target=state.target(base),
+            target=state.settings.target(base),
         )
 
     def _has_all(self, engine: Engine, demands: list[AdapterDemand]) -> bool:

@@ -134,7 +134,7 @@ class Planner:
             project_id=base.project_id,
             organization_id=base.organization_id,
             cluster_id=cluster.id,
-            engine=state.kind(version),
+            engine=state.settings.kind(version),
             desired=RUNNING,
             generation=1,
             put_generation=0,
@@ -157,34 +157,35 @@ class Planner:
         price = assigned.price_micros if assigned else 0
         load, full = state.load[cluster.id], state.is_full(cluster)
         same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
-        share = (same + 1) / state.weight(version, cluster.id)
+        share = (same + 1) / state.settings.weight(version, cluster.id)
         return full, share, cluster.shared, price, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:
-        if self._round.names[version].stack:
+        state, settings = self._round, self._round.settings
+        if state.names[version].stack:
             return self._why_no_stack(version)
-        if self._round.lacks(self._round.draft_id(version)):
+        if settings.lacks(settings.draft_id(version)):
             return "The draft model of its serving was deleted; set another, or none."
-        if self._round.able(version):
+        if state.able(version):
             return "A model that requests ask for starts first where it could run."
-        engine, clusters = self._round.kind(version), self._round.view.clusters.values()
+        engine, clusters = settings.kind(version), state.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
-        if self._round.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
+        if settings.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
             return refusal
-        nodes = self._round.nodes(version)
-        if not any(self._round.runs(version, one) for one in clusters):
+        nodes = settings.nodes(version)
+        if not any(state.runs(version, one) for one in clusters):
             return (
                 f"No live cluster runs the engine {engine!r} on {nodes} nodes together: that takes "
                 "Kubernetes with LeaderWorkerSet."
             )
-        if not any(self._round.weight(version, one.id) for one in clusters):
+        if not any(settings.weight(version, one.id) for one in clusters):
             return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
-        if (gpus := self._round.gpus(version) * nodes) > most:
+        if (gpus := settings.gpus(version) * nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
-        refusals = [self._round.cannot_hold(version, one) for one in holding]
+        refusals = [settings.cannot_hold(version, one) for one in holding]
         if all(refusals):
             return max(zip(map(_device_memory, holding), refusals, strict=True))[1]
         return (
@@ -193,7 +194,7 @@ class Planner:
         )
 
     def _why_no_stack(self, version: str) -> str:
-        name, stack = self._round.names[version].stack, self._round.stack(version)
+        name, stack = self._round.names[version].stack, self._round.settings.stack(version)
         if stack is None:
             return f"The serving stack {name!r} is not described any more."
         cluster = self._round.view.clusters.get(stack.cluster_id)

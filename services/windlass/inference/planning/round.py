@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import TARGET_REQUESTS
-from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
@@ -24,7 +22,6 @@ from windlass.inference.domain import (
     WantedVersion,
 )
 from windlass.inference.planning.changes import EngineChanges, deleted
-from windlass.inference.planning.devices import DIVIDE, cannot_hold, fitting_gpus
 from windlass.inference.planning.scaling import (
     AWAY,
     EngineUse,
@@ -33,7 +30,8 @@ from windlass.inference.planning.scaling import (
     Scalers,
 )
 from windlass.inference.planning.waits import Waits
-from windlass.inference.stacks.stack import REACHES, Stack
+from windlass.inference.servings.version_settings import VersionSettings
+from windlass.inference.stacks.stack import REACHES
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
@@ -61,6 +59,7 @@ class Round:
         self.view = view
         self.names = view.names
         self.policy = policy
+        self.settings = VersionSettings(view.names, rows.servings, rows.stacks, policy)
         self.new_id = new_id
         self.waits = waits
         self.changes = EngineChanges()
@@ -76,11 +75,9 @@ class Round:
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
         self._noted: set[str] = set()
-        self._stacks = rows.stacks
         self.load = Counter(engine.cluster_id for engine in self.counted())
         # How many engines of a version run whether or not somebody asks.
         self._pinned = Counter[str]()
-        self._servings = {one.version_id: one for one in rows.servings}
         self._shares = Counter(engine.project_id for engine in self.counted())
         # Versions of which an engine answers.
         self._answering = {
@@ -112,7 +109,7 @@ class Round:
             want = replace(want, engine_version_id=name.engine_version_id)
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
-        limit = self._idle_seconds(want.engine_version_id) if known else UNKNOWN_SECONDS
+        limit = self.settings.idle_seconds(want.engine_version_id) if known else UNKNOWN_SECONDS
         if want.engine_version_id not in self._answering:
             # Whoever waits for its start says so every ten seconds.
             limit = max(limit, WAITED_SECONDS)
@@ -176,11 +173,6 @@ class Round:
         )
         return scalers.decide(version, self.now, len(engines), load, bounds)
 
-    def target(self, version: str) -> int:
-        """The open requests that each engine of a version should have."""
-        serving = self._serving(version)
-        return (serving and serving.target_requests) or TARGET_REQUESTS
-
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""
         return max((want.used_at for want in self.wants.get(version, ())), default=0.0)
@@ -213,74 +205,13 @@ class Round:
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
-        serving = self._serving(engine.version_id)
-        kind = self.kind(engine.version_id)
-        arguments = serving.arguments if serving else UNCHOSEN
-        arguments = completed(arguments, self.names[engine.version_id].derived(kind))
-        gpus, nodes = self.gpus(engine.version_id), self.nodes(engine.version_id)
-        if not gpus and nodes == 1:
-            gpus = self._fitting(engine, kind, arguments)
-        # An engine of before there were several has none.
-        nodes = nodes if nodes > 1 else 0
-        return replace(
-            engine,
-            engine=kind,
-            arguments=arguments,
-            gpus=gpus,
-            nodes=nodes,
-            draft_version_id=self.draft_id(engine.version_id),
-            sleeps=bool(self.sleep_seconds(engine.version_id)),
-        )
-
-    def kind(self, version: str) -> str:
-        """The kind of engine that a version should have."""
-        if name := self.names[version].stack:
-            return self._stacks[name].kind if name in self._stacks else REACHES
-        serving = self._serving(version)
-        return (serving and serving.engine) or self.policy.engine
-
-    def weight(self, version: str, cluster_id: str) -> int:
-        """The share of a version's engines that a cluster should have; 0: none may run there."""
-        serving = self._serving(version)
-        return serving.weight(cluster_id) if serving else 1
-
-    def _idle_seconds(self, version: str) -> float:
-        serving = self._serving(version)
-        return (serving and serving.idle_seconds) or self.policy.idle_seconds
-
-    def sleep_seconds(self, version: str) -> int:
-        """The seconds without a request before engines of a version sleep; 0: they do not."""
-        serving = self._serving(version)
-        return serving.sleep_seconds if serving else 0
+        return self.settings.configured(engine, self.view.clusters.get(engine.cluster_id))
 
     def sleeps_untold(self, engine: Engine) -> bool:
         """Returns True if an engine can sleep where it is, though it may not be started for it."""
         cluster = self.view.clusters.get(engine.cluster_id)
         can = cluster is None or engine.engine in cluster.capacity.sleeping_engines
         return engine.engine in UNTOLD and can
-
-    def gpus(self, version: str) -> int:
-        """The GPUs that each engine of a version should have alone; 0 for what is usual."""
-        serving = self._serving(version)
-        return serving.gpus if serving else 0
-
-    def nodes(self, version: str) -> int:
-        """The nodes that each engine of a version runs on."""
-        serving = self._serving(version)
-        return max(1, serving.nodes) if serving else 1
-
-    def _serving(self, version: str) -> Serving | None:
-        """The serving that says how the engines of a version run."""
-        return self._servings.get(self.names[version].settings_version_id)
-
-    def draft_id(self, version: str) -> str:
-        """The version that guesses for the engines of a version; empty for none."""
-        serving = self._serving(version)
-        return serving.draft_version_id if serving else ""
-
-    def lacks(self, draft_id: str) -> bool:
-        """Returns True for a draft that was deleted."""
-        return bool(draft_id) and draft_id not in self.names
 
     def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that may start an engine of a version, full ones among them.
@@ -294,16 +225,17 @@ class Round:
 
     def able(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that could run an engine of a version, whoever else starts there."""
-        if self.lacks(self.draft_id(version)):
+        settings = self.settings
+        if settings.lacks(settings.draft_id(version)):
             return []
         project = self.view.names[version].project_id
         return [
             cluster
             for cluster in self.view.clusters.values()
             if self.runs(version, cluster)
-            and self.weight(version, cluster.id)
-            and self.gpus(version) * self.nodes(version) <= cluster.capacity.gpus
-            and not self.cannot_hold(version, cluster)
+            and settings.weight(version, cluster.id)
+            and settings.gpus(version) * settings.nodes(version) <= cluster.capacity.gpus
+            and not settings.cannot_hold(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
@@ -312,38 +244,17 @@ class Round:
     def runs(self, version: str, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has the kind of engine of a version, or reaches its stack."""
         if self.names[version].stack:
-            stack = self.stack(version)
+            stack = self.settings.stack(version)
             is_there = stack is not None and cluster.id == stack.cluster_id
             return is_there and REACHES in cluster.capacity.engines
-        kind = self.kind(version)
-        if self.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
+        kind = self.settings.kind(version)
+        if self.settings.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
             return False
         return kind in (
             cluster.capacity.grouped_engines
-            if self.nodes(version) > 1
+            if self.settings.nodes(version) > 1
             else cluster.capacity.engines
         )
-
-    def stack(self, version: str) -> Stack | None:
-        """The serving stack that has a version; None of a model of ours, or an unknown stack."""
-        return self._stacks.get(self.names[version].stack)
-
-    def cannot_hold(self, version: str, cluster: clusters_pb2.Cluster) -> str:
-        """Returns why a cluster's devices can never hold a version; empty if they may."""
-        if self.kind(version) not in DIVIDE:
-            return ""
-        draft = self.names.get(self.draft_id(version))
-        return cannot_hold(self.names[version], cluster, self.gpus(version), draft)
-
-    def _fitting(self, engine: Engine, kind: str, arguments: EngineArguments) -> int:
-        cluster, name = self.view.clusters.get(engine.cluster_id), self.names[engine.version_id]
-        if kind not in DIVIDE:
-            return 0
-        if cluster is None or not cluster.capacity.devices:
-            # What was chosen stays, also while the cluster is away.
-            return engine.gpus
-        draft = self.names.get(self.draft_id(engine.version_id))
-        return fitting_gpus(name, cluster, arguments, self.policy.max_adapters, draft)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""
