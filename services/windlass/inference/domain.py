@@ -87,6 +87,11 @@ class Name:
         return completed(preset, of_files(kind, self.formats, self.task))
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights; 0 where they are not known."""
+        return self.footprint.weight_bytes if self.footprint else 0
+
+    @property
     def is_adapter(self) -> bool:
         """True if it needs to be loaded into an engine of another version."""
         return self.version_id != self.engine_version_id
@@ -126,6 +131,8 @@ class Engine:
     failed_at: float = 0.0
     retry_at: float = 0.0
     error: str = ""
+    # Why it is in its cluster, in words.
+    placement_reason: str = ""
 
     @property
     def is_adopted(self) -> bool:
@@ -254,6 +261,8 @@ class Rows:
     adapter_loads: Mapping[str, int] = field(default_factory=dict)
     # Serving stacks by name.
     stacks: Mapping[str, Stack] = field(default_factory=dict)
+    # Clusters and versions whose files were brought there before anyone asked.
+    prefetched: Collection[tuple[str, str]] = ()
 
     @property
     def running(self) -> list[Engine]:
@@ -295,6 +304,10 @@ class View:
     assigned: Mapping[str, Mapping[str, clusters_pb2.Assignment]] = field(default_factory=dict)
     # Clusters with a tunnel.
     tunnels: Collection[str] = ()
+    # Kueue's queues by cluster and name, where there are any.
+    queues: Mapping[str, Mapping[str, clusters_pb2.ClusterQueue]] = field(default_factory=dict)
+    # Versions whose files are in a cluster, as its agent says.
+    held: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""

@@ -205,6 +205,7 @@ def _engine(
         gpu_percent=load.gpu_percent if load.HasField("gpu_percent") else None,
         wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
         queue_position=0 if away else status.queue_position,
+        placement_reason=engine.placement_reason,
     )
 
 

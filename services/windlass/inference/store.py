@@ -57,6 +57,7 @@ engines = sa.Table(
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
+    sa.Column("placement_reason", sa.Text, nullable=False, server_default=""),
     # Whatever two schedulers believe, one engine runs of each number of a version.
     sa.Index(
         "uq_inference_engines_running",

@@ -35,6 +35,7 @@ class WireAgent:
         self._session = new_id("session-")
         self._engines = engines
         self._keeps_models = keeps_models
+        self._versions: tuple[str, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -70,10 +71,19 @@ class WireAgent:
 
     async def _heartbeat(self) -> None:
         capacity = pb.Capacity(
-            slots=1, engine_slots=4, engines=self._engines, keeps_models=self._keeps_models
+            slots=1,
+            engine_slots=4,
+            engines=self._engines,
+            keeps_models=self._keeps_models,
+            model_versions=self._versions,
         )
         request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
         await self._stub.Heartbeat(request, metadata=self._metadata)
+
+    async def hold(self, *versions: str) -> None:
+        """Reports versions of models whose files are there."""
+        self._versions = versions
+        await self._heartbeat()
 
     async def _beat(self) -> None:
         while True:

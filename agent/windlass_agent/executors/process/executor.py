@@ -23,7 +23,8 @@ class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need.
+    those whose jobs can run, `libraries` what some of their settings need. `versions` are those of
+    models whose files are here.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class ProcessExecutor:
         sleeping: Sequence[str],
         backends: Sequence[str],
         libraries: Sequence[str] = (),
+        versions: Callable[[], Sequence[str]],
         changed: Callable[[], None],
     ):
         self._kinds = kinds
         self._sleeping = sleeping
         self._backends = backends
         self._libraries = libraries
+        self._versions = versions
         self._drivers = drivers
         self._loads = loads
         self._allocator = allocator
@@ -132,4 +135,5 @@ class ProcessExecutor:
             backends=self._backends,
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,
+            model_versions=self._versions(),
         )

@@ -89,6 +89,9 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         of_clusters = (messages.cluster_queues(one, queues[one]) for one in ids if one in queues)
         for part, _ in stream_pages(of_clusters):
             yield pb.ListCapacityResponse(queues=part)
+        if request.with_models:
+            for held, _ in stream_pages(map(messages.cluster_models, found)):
+                yield pb.ListCapacityResponse(models=held)
 
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context

@@ -16,6 +16,8 @@ def cluster(found: Cluster) -> pb.Cluster:
     """A cluster with its capacity; what is placed counts as used, started or not."""
     decided, said = found.policy, pb.Capacity.FromString(found.capacity)
     capacity = policy.granted(decided, said)
+    # Other tenants' too: `cluster_models` tells them to services.
+    del capacity.model_versions[:]
     capacity.used_slots = found.placed_jobs
     capacity.used_engine_slots = found.placed_engines
     if seen := found.observed:
@@ -40,6 +42,12 @@ def cluster(found: Cluster) -> pb.Cluster:
         embedded=decided.embedded,
         warnings=policy.warnings(decided, found.reported_executor, said),
     )
+
+
+def cluster_models(found: Cluster) -> pb.ClusterModels:
+    """The versions of models whose files a cluster has, as its agent says."""
+    capacity = policy.granted(found.policy, pb.Capacity.FromString(found.capacity))
+    return pb.ClusterModels(cluster_id=found.id, version_ids=capacity.model_versions)
 
 
 def enrolled(issued: Issued, credential: str) -> pb.EnrollResponse:

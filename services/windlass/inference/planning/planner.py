@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import (
@@ -14,8 +13,10 @@ from windlass.inference.domain import (
     View,
     why_none_sleeps,
 )
+from windlass.inference.places import choose
 from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
+from windlass.inference.planning.candidates import candidates_of
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import is_over, revised
 from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
@@ -113,27 +114,28 @@ class Planner:
     def _ask_elsewhere(self, version: str) -> None:
         state = self._round
         if found := elsewhere.ask_elsewhere(state, version):
-            present, cluster = found
-            if present is not None:
-                state.end(present)
-            state.waits.ask(version)
-            self._start(version, SUBSTITUTE, cluster)
+            if found.present is not None:
+                state.end(found.present)
+            state.waits.ask(version, found.cluster_id)
+            self._start_in(version, SUBSTITUTE, found.cluster_id, found.reason)
 
-    def _start(
-        self, version: str, replica: int, cluster: clusters_pb2.Cluster | None = None
-    ) -> None:
+    def _start(self, version: str, replica: int) -> None:
+        state = self._round
+        if replica:
+            sleeping.make_room(state, version)
+        cluster_id, reason = choose(candidates_of(state, version))
+        self._start_in(version, replica, cluster_id, reason)
+
+    def _start_in(self, version: str, replica: int, cluster_id: str, reason: str) -> None:
         state = self._round
         base = state.names[version]
-        if replica and cluster is None:
-            sleeping.make_room(state, version)
-        cluster = cluster or min(state.candidates(version), key=partial(self._order, version))
         engine = Engine(
             id=state.new_id(),
             version_id=base.version_id,
             model=base.model,
             project_id=base.project_id,
             organization_id=base.organization_id,
-            cluster_id=cluster.id,
+            cluster_id=cluster_id,
             engine=state.settings.kind(version),
             desired=RUNNING,
             generation=1,
@@ -142,23 +144,10 @@ class Planner:
             created_at=state.now,
             urls_at=state.now,
             replica=replica,
+            placement_reason=reason,
         )
         engine = state.configured(engine)
         state.add(replace(engine, adapters=self._adapters.of(engine)))
-
-    def _order(
-        self, version: str, cluster: clusters_pb2.Cluster
-    ) -> tuple[bool, float, bool, int, int, str]:
-        """Returns the sort key of a cluster: room first, then few of the same engines for its
-        weight, then assigned ones, then the price there, then load.
-        """
-        state = self._round
-        assigned = state.view.assignment(cluster.id, state.names[version].project_id)
-        price = assigned.price_micros if assigned else 0
-        load, full = state.load[cluster.id], state.is_full(cluster)
-        same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
-        share = (same + 1) / state.settings.weight(version, cluster.id)
-        return full, share, cluster.shared, price, load, cluster.id
 
     def _why_nowhere(self, version: str) -> str:
         state, settings = self._round, self._round.settings

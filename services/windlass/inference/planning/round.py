@@ -21,6 +21,7 @@ from windlass.inference.domain import (
     View,
     WantedVersion,
 )
+from windlass.inference.places import QuotaRoom, VersionSettings
 from windlass.inference.planning.changes import EngineChanges, deleted
 from windlass.inference.planning.scaling import (
     AWAY,
@@ -30,7 +31,6 @@ from windlass.inference.planning.scaling import (
     Scalers,
 )
 from windlass.inference.planning.waits import Waits
-from windlass.inference.servings.version_settings import VersionSettings
 from windlass.inference.stacks.stack import REACHES
 
 # The place of an engine: its version, and its number among the engines of that.
@@ -75,6 +75,8 @@ class Round:
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
         self._noted: set[str] = set()
+        self._prefetched = rows.prefetched
+        self.quota = QuotaRoom(view, self.running.values())
         self.load = Counter(engine.cluster_id for engine in self.counted())
         # How many engines of a version run whether or not somebody asks.
         self._pinned = Counter[str]()
@@ -260,6 +262,11 @@ class Round:
         """Returns True if a cluster has no place for another engine."""
         return self.load[cluster.id] >= cluster.capacity.engine_slots
 
+    def has_files(self, cluster_id: str, version: str) -> bool:
+        """Returns True if the files of a version are in a cluster already, as far as is known."""
+        held = self.view.held.get(cluster_id, ())
+        return version in held or (cluster_id, version) in self._prefetched
+
     def renewed(self, engine: Engine) -> Engine:
         """The engine's next generation, with fresh URLs."""
         return replace(engine, generation=engine.generation + 1, urls_at=self.now)
@@ -307,6 +314,7 @@ class Round:
         if not engine.is_adopted:
             self.load[engine.cluster_id] += number
             self._shares[engine.project_id] += number
+            self.quota.count(engine, number)
 
     def complain(self, version: str, error: str) -> None:
         """Says why a version has fewer engines than it should have, once that has lasted."""

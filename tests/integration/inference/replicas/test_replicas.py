@@ -11,8 +11,11 @@ from tests.integration.models.test_models import ADAPTER, FILES, delete
 from tests.support.services.platform import Platform
 from tests.support.waiting import stays, until
 
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import QuotasSection
+from windlass.core.db.paging import whole
 from windlass.core.errors import from_rpc
 from windlass.core.quotas import Quotas
 from windlass.users.domain import PROJECTS_TOPIC
@@ -67,6 +70,27 @@ async def test_replicas_are_spread_and_all_of_them_answer(served: Served) -> Non
     assert {one.replica for one in engines.engines} == {0, 1}
     # Nobody has asked for it for long, and it runs all the same.
     await stays(lambda: len(routes.addresses("tiny")) == 2)
+
+
+async def test_one_starts_where_its_files_are_and_says_so(served: Served) -> None:
+    platform, _ = served
+    east, west = [await platform.live_cluster(name) for name in ("east", "west")]
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    await west.hold("../etc", model.version_id)
+    await want(platform, "tiny")
+    await west.next_engine("tiny")
+    assert not east.engines()
+    answer = await platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    assert [one.placement_reason for one in answer.engines] == ["has the model's files"]
+    internal = platform.app.clients.stub(ClustersInternalServiceStub)
+    parts = internal.ListCapacity(clusters_pb2.ListCapacityRequest(with_models=True))
+    found = await whole(parts, clusters_pb2.ListCapacityResponse())
+    assert {one.cluster_id: list(one.version_ids) for one in found.models} == {
+        east.cluster_id: [],
+        west.cluster_id: [model.version_id],
+    }
+    # Whoever may see a cluster may not see whose models are there.
+    assert not any(one.capacity.model_versions for one in found.clusters)
 
 
 async def test_fewer_and_none_end_the_others(served: Served) -> None:

@@ -1,5 +1,6 @@
 """Capacity of the cluster for jobs and engines: its nodes, and the queues in front of them."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -24,6 +25,11 @@ class ClusterCapacity:
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
+        self._each_engine = pb.EngineShare(
+            gpus=settings.engines.gpus,
+            cpu_millis=math.ceil(1000 * settings.engines.cpus),
+            memory_bytes=settings.engines.memory_bytes,
+        )
         self._engine_slots = settings.engines.slots if settings.engines.images else 0
         self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
@@ -88,6 +94,7 @@ class ClusterCapacity:
             engine_slots=self._engine_slots,
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
+            each_engine=self._each_engine if self._engine_slots else None,
         )
 
 

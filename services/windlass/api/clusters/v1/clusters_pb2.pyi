@@ -1662,6 +1662,8 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
+    MODEL_VERSIONS_FIELD_NUMBER: builtins.int
+    EACH_ENGINE_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1700,6 +1702,16 @@ class Capacity(google.protobuf.message.Message):
     def sleeping_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Kinds of engines that can sleep there."""
 
+    @property
+    def model_versions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Versions of complete weights whose files are there, those used last first. Services learn them
+        by `ListCapacity`.
+        """
+
+    @property
+    def each_engine(self) -> Global___EngineShare:
+        """Of Kubernetes: what an engine takes whose serving asks for nothing; memory 0: by its weights."""
+
     def __init__(
         self,
         *,
@@ -1721,11 +1733,34 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        model_versions: collections.abc.Iterable[builtins.str] | None = ...,
+        each_engine: Global___EngineShare | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["each_engine", b"each_engine", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "each_engine", b"each_engine", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
+
+@typing.final
+class EngineShare(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: builtins.int
+    CPU_MILLIS_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    gpus: builtins.int
+    cpu_millis: builtins.int
+    memory_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        gpus: builtins.int = ...,
+        cpu_millis: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "gpus", b"gpus", "memory_bytes", b"memory_bytes"]) -> None: ...
+
+Global___EngineShare: typing_extensions.TypeAlias = EngineShare
 
 @typing.final
 class Device(google.protobuf.message.Message):
@@ -2406,9 +2441,15 @@ Global___EnrollLocalRequest: typing_extensions.TypeAlias = EnrollLocalRequest
 class ListCapacityRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    WITH_MODELS_FIELD_NUMBER: builtins.int
+    with_models: builtins.bool
+    """With the versions of models that clusters have files of."""
     def __init__(
         self,
+        *,
+        with_models: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["with_models", b"with_models"]) -> None: ...
 
 Global___ListCapacityRequest: typing_extensions.TypeAlias = ListCapacityRequest
 
@@ -2420,6 +2461,7 @@ class ListCapacityResponse(google.protobuf.message.Message):
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
     SHARED_AWAY_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
     shared_away: builtins.bool
     """A cluster that every project may use for jobs is away, and what it has is not known."""
     @property
@@ -2430,6 +2472,8 @@ class ListCapacityResponse(google.protobuf.message.Message):
     def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueues]:
         """Of clusters with Kueue: all ClusterQueues, for headroom."""
 
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterModels]: ...
     def __init__(
         self,
         *,
@@ -2437,10 +2481,30 @@ class ListCapacityResponse(google.protobuf.message.Message):
         assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
         queues: collections.abc.Iterable[Global___ClusterQueues] | None = ...,
         shared_away: builtins.bool = ...,
+        models: collections.abc.Iterable[Global___ClusterModels] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "models", b"models", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
 
 Global___ListCapacityResponse: typing_extensions.TypeAlias = ListCapacityResponse
+
+@typing.final
+class ClusterModels(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    VERSION_IDS_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    @property
+    def version_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+        version_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "version_ids", b"version_ids"]) -> None: ...
+
+Global___ClusterModels: typing_extensions.TypeAlias = ClusterModels
 
 @typing.final
 class ClusterQueues(google.protobuf.message.Message):

@@ -62,6 +62,7 @@ class Engine(google.protobuf.message.Message):
     GPU_PERCENT_FIELD_NUMBER: builtins.int
     WAIT_SECONDS_FIELD_NUMBER: builtins.int
     QUEUE_POSITION_FIELD_NUMBER: builtins.int
+    PLACEMENT_REASON_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -83,6 +84,8 @@ class Engine(google.protobuf.message.Message):
     """That a request waits in it; absent where it does not say."""
     queue_position: builtins.int
     """Its place in the queue of its machine or of Kueue, from 1; 0 for one that does not wait there."""
+    placement_reason: builtins.str
+    """Why it was placed in its cluster, in words; empty for engines of before."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -101,9 +104,10 @@ class Engine(google.protobuf.message.Message):
         gpu_percent: builtins.int | None = ...,
         wait_seconds: builtins.float | None = ...,
         queue_position: builtins.int = ...,
+        placement_reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "queue_position", b"queue_position", "replica", b"replica", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "placement_reason", b"placement_reason", "queue_position", b"queue_position", "replica", b"replica", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload

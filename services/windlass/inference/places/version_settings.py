@@ -7,12 +7,12 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import TARGET_REQUESTS
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
 from windlass.inference.domain import Engine, InferencePolicy, Name, Serving
-from windlass.inference.servings.devices import DIVIDE, cannot_hold, fitting_gpus
+from windlass.inference.places.devices import DIVIDE, cannot_hold, fitting_gpus
 from windlass.inference.stacks.stack import REACHES, Stack
 
 
 class VersionSettings:
-    """How the engines of versions should run. Every version that is asked for has a name."""
+    """Settings of the engines of every version that has a name."""
 
     def __init__(
         self,
