@@ -64,7 +64,12 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     request = pb.PutServingRequest(model="m", target_gpu=70)
     complete(request, before)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=0, target_gpu=70, target_wait_seconds=5, sleep_seconds=0
+        model="m",
+        target_cache=0,
+        target_gpu=70,
+        target_wait_seconds=5,
+        sleep_seconds=0,
+        dedicated=False,
     )
     request = pb.PutServingRequest(model="m", target_wait_seconds=0)
     complete(request, before)
@@ -72,8 +77,9 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     request = pb.PutServingRequest(model="m")
     complete(request, None)
     assert request == pb.PutServingRequest(
-        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0
-    )
+        model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0,
+        dedicated=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -63,15 +63,28 @@ class Name:
     # weights of it too.
     adapter: AdapterTraits | None = None
     is_merged: bool = False
-    # Of an adapter whose merged copy is served: the version of its base; else empty.
-    copied_from: str = ""
+    # Of an adapter that has engines of its own, by its merged copy or dedicated: the version of its
+    # base; else empty.
+    base_version_id: str = ""
+    # Of those, one whose engines run its base, and load it alone.
+    is_dedicated: bool = False
     # Why engines as its base's serving wants them do not load it, and no copy answers for it.
     refused: str = ""
 
     @property
+    def is_copy(self) -> bool:
+        """True for an adapter whose merged copy is served."""
+        return bool(self.base_version_id) and not self.is_dedicated
+
+    @property
+    def files_version_id(self) -> str:
+        """The version of the complete weights that its engines run, where that is known."""
+        return self.base_version_id if self.is_dedicated else self.engine_version_id
+
+    @property
     def settings_version_id(self) -> str:
         """The version whose serving says how its engines run."""
-        return self.copied_from or self.engine_version_id
+        return self.base_version_id or self.engine_version_id
 
     @property
     def other_engine_version_id(self) -> str:
@@ -79,7 +92,7 @@ class Name:
 
         Empty for none.
         """
-        return self.copied_from or (self.version_id if self.is_adapter else "")
+        return self.base_version_id or (self.version_id if self.is_adapter else "")
 
     def derived(self, kind: str) -> EngineArguments:
         """The arguments that engines of a kind have where its serving does not set them."""
@@ -95,6 +108,12 @@ class Name:
     def is_adapter(self) -> bool:
         """True if it needs to be loaded into an engine of another version."""
         return self.version_id != self.engine_version_id
+
+
+def weights_of(names: Mapping[str, Name], version: str) -> Name:
+    """The name of the weights that engines of a known version run; its own if that is unknown."""
+    name = names[version]
+    return names.get(name.files_version_id, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +158,11 @@ class Engine:
         """True if somebody else runs it: it takes no place in its cluster, and of no quota."""
         return is_adopted(self.engine)
 
+    @property
+    def is_dedicated(self) -> bool:
+        """True if it runs the base of its version, an adapter, and serves that alone."""
+        return self.version_id in self.adapters
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -178,6 +202,8 @@ class Serving:
     sleep_seconds: int = 0
     # Ids of the clusters where its engines may run, with their weights; none for any.
     clusters: tuple[tuple[str, int], ...] = ()
+    # Of an adapter: it has engines of its own, which serve it alone.
+    dedicated: bool = False
     # Why fewer engines run.
     error: str = ""
 
@@ -318,6 +344,11 @@ class View:
         status = self.status(engine)
         known = status.phase == clusters_pb2.PHASE_RUNNING and is_possible(status.load)
         return status.load if known else clusters_pb2.ServingLoad()
+
+    def has_loaded(self, engine: Engine, version: str) -> bool:
+        """Returns True if an engine says that it has loaded an adapter."""
+        loaded = self.status(engine).adapters
+        return any(one.version_id == version and not one.error for one in loaded)
 
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""

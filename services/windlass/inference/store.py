@@ -101,6 +101,7 @@ servings = sa.Table(
     sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("sleep_seconds", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 # One row: who plans now.
 schedulers = sa.Table(

@@ -40,6 +40,7 @@ _KEPT = (
     "clusters",
     "gpus",
     "nodes",
+    "dedicated",
 )
 COLUMNS = {
     "MODEL": field("model"),
@@ -171,6 +172,14 @@ def activate(
             help="Nodes that each engine runs on together, on Kubernetes. Default: one.",
         ),
     ] = None,
+    dedicated: Annotated[
+        bool | None,
+        typer.Option(
+            "--dedicated/--shared",
+            help="Whether a fine-tuned model has engines of its own, which run its base and serve "
+            "it alone. Default: shared.",
+        ),
+    ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
     given = {
@@ -185,6 +194,7 @@ def activate(
         "engine": engine,
         "gpus": gpus,
         "nodes": nodes,
+        "dedicated": dedicated,
     }
     body = _present(call, model) | {
         name: value for name, value in given.items() if value is not None
@@ -249,7 +259,8 @@ def _window(text: str) -> dict[str, Any]:
 def _set(item: Item) -> dict[str, Any]:
     arguments = cast("dict[str, Any]", item.get("arguments") or {})
     found = {name: value for name, value in arguments.items() if value is not None}
-    return found | {name: item[name] for name in ("nodes", "gpus") if item.get(name)}
+    found |= {name: item[name] for name in ("nodes", "gpus") if item.get(name)}
+    return found | ({"dedicated": "yes"} if item.get("dedicated") else {})
 
 
 def _by_preset(item: Item) -> str:

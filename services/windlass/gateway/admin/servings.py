@@ -141,6 +141,13 @@ class PutServing(Body):
             description="Nodes that each engine runs on together; 0: one.",
         ),
     ] = 0
+    dedicated: Annotated[
+        bool,
+        Field(
+            description="Of a fine-tuned model: it has engines of its own, which run its base and "
+            "serve it alone.",
+        ),
+    ] = False
 
 
 def _render(serving: pb.Serving) -> Json:
@@ -180,6 +187,7 @@ def servings_router(app: App) -> APIRouter:
             idle_seconds=body.idle_seconds,
             sleep_seconds=body.sleep_seconds,
             clusters=body.clusters,
+            dedicated=body.dedicated,
         )
         for cluster_id in body.clusters:
             # Refuses one that is not there, or not for the project.

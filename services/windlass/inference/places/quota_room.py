@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.inference.domain import Engine, View
+from windlass.inference.domain import Engine, View, weights_of
 from windlass.kubernetes.quota_kinds import CPU, GPUS, MEMORY, kind_of, spelled
 
 # Before a cluster admits an engine, and before it has said anything of it.
@@ -104,8 +104,8 @@ class QuotaRoom:
         }
 
     def _need_of(self, engine: Engine) -> EngineNeed:
-        name = self._view.names.get(engine.version_id)
-        weights = name.weight_bytes if name else 0
+        names, version = self._view.names, engine.version_id
+        weights = weights_of(names, version).weight_bytes if version in names else 0
         return EngineNeed(engine.project_id, engine.gpus, max(1, engine.nodes), weights)
 
 

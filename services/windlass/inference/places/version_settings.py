@@ -6,7 +6,7 @@ from dataclasses import replace
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import TARGET_REQUESTS
 from windlass.engine_arguments import UNCHOSEN, EngineArguments, completed
-from windlass.inference.domain import Engine, InferencePolicy, Name, Serving
+from windlass.inference.domain import Engine, InferencePolicy, Name, Serving, weights_of
 from windlass.inference.places.devices import DIVIDE, cannot_hold, fitting_gpus
 from windlass.inference.stacks.stack import REACHES, Stack
 
@@ -35,7 +35,7 @@ class VersionSettings:
 
     def target(self, version: str) -> int:
         """The open requests that each engine of a version should have."""
-        serving = self._serving(version)
+        serving = self._own(version)
         return (serving and serving.target_requests) or TARGET_REQUESTS
 
     def weight(self, version: str, cluster_id: str) -> int:
@@ -45,7 +45,7 @@ class VersionSettings:
 
     def idle_seconds(self, version: str) -> float:
         """The seconds without a request before engines end that nobody keeps running."""
-        serving = self._serving(version)
+        serving = self._own(version)
         return (serving and serving.idle_seconds) or self._policy.idle_seconds
 
     def sleep_seconds(self, version: str) -> int:
@@ -81,7 +81,7 @@ class VersionSettings:
         version = engine.version_id
         serving, kind = self._serving(version), self.kind(version)
         arguments = serving.arguments if serving else UNCHOSEN
-        arguments = completed(arguments, self._names[version].derived(kind))
+        arguments = completed(arguments, weights_of(self._names, version).derived(kind))
         gpus, nodes = self.gpus(version), self.nodes(version)
         if not gpus and nodes == 1:
             gpus = self._fitting(engine, cluster, arguments)
@@ -102,7 +102,8 @@ class VersionSettings:
         if self.kind(version) not in DIVIDE:
             return ""
         draft = self._names.get(self.draft_id(version))
-        return cannot_hold(self._names[version], cluster, self.gpus(version), draft)
+        model = weights_of(self._names, version)
+        return cannot_hold(model, cluster, self.gpus(version), draft)
 
     def _fitting(
         self, engine: Engine, cluster: clusters_pb2.Cluster | None, arguments: EngineArguments
@@ -112,11 +113,15 @@ class VersionSettings:
         if cluster is None or not cluster.capacity.devices:
             # What was chosen stays, also while the cluster is away.
             return engine.gpus
-        name, draft = (
-            self._names[engine.version_id],
-            self._names.get(self.draft_id(engine.version_id)),
-        )
-        return fitting_gpus(name, cluster, arguments, self._policy.max_adapters, draft)
+        model = weights_of(self._names, engine.version_id)
+        draft = self._names.get(self.draft_id(engine.version_id))
+        return fitting_gpus(model, cluster, arguments, self._policy.max_adapters, draft)
+
+    def _own(self, version: str) -> Serving | None:
+        """The serving that says how many engines of a version run, and for how long."""
+        if self._names[version].is_dedicated:
+            return self._servings.get(version)
+        return self._serving(version)
 
     def _serving(self, version: str) -> Serving | None:
         """The serving that says how the engines of a version run."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from windlass.inference.domain import weights_of
 from windlass.inference.places import CandidateCluster, EngineNeed
 from windlass.inference.planning.round import Round
 
@@ -10,9 +11,8 @@ def candidates_of(state: Round, version: str) -> list[CandidateCluster]:
     """The clusters that may start an engine of a version, full ones among them."""
     name, settings = state.names[version], state.settings
     same = Counter(one.cluster_id for one in state.engines_of(version))
-    need = EngineNeed(
-        name.project_id, settings.gpus(version), settings.nodes(version), name.weight_bytes
-    )
+    weights = weights_of(state.names, version).weight_bytes
+    need = EngineNeed(name.project_id, settings.gpus(version), settings.nodes(version), weights)
     found = []
     for cluster in state.candidates(version):
         assigned = state.view.assignment(cluster.id, name.project_id)

@@ -147,7 +147,8 @@ class Planner:
             placement_reason=reason,
         )
         engine = state.configured(engine)
-        state.add(replace(engine, adapters=self._adapters.of(engine)))
+        own = (version,) if base.is_dedicated else self._adapters.of(engine)
+        state.add(replace(engine, adapters=own))
 
     def _why_nowhere(self, version: str) -> str:
         state, settings = self._round, self._round.settings

@@ -63,7 +63,8 @@ def is_outdated(state: Round, engine: Engine) -> bool:
     configured = state.configured(engine)
     if state.sleeps_untold(engine):
         configured = replace(configured, sleeps=engine.sleeps)
-    return is_elsewhere or engine != configured
+    is_dedicated = state.names[engine.version_id].is_dedicated
+    return is_elsewhere or engine != configured or engine.is_dedicated != is_dedicated
 
 
 def makes_room(state: Round, engine: Engine) -> bool:

@@ -148,10 +148,7 @@ class Round:
 
     def has_loaded(self, engine: Engine, version: str) -> bool:
         """Returns True if an engine answers for an adapter."""
-        loaded = self.view.status(engine).adapters
-        return self.answers(engine) and any(
-            one.version_id == version and not one.error for one in loaded
-        )
+        return self.answers(engine) and self.view.has_loaded(engine, version)
 
     def replicas(self, version: str) -> int:
         """The number of engines that a wanted version should have."""
@@ -203,7 +200,10 @@ class Round:
 
     def answers(self, engine: Engine) -> bool:
         """Returns True if requests for the engine's own version can be sent to it."""
-        return self.view.answers(engine, self.view.names[engine.version_id].project_id)
+        own = engine.version_id
+        if engine.is_dedicated and not self.view.has_loaded(engine, own):
+            return False
+        return self.view.answers(engine, self.names[own].project_id)
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
@@ -264,8 +264,8 @@ class Round:
 
     def has_files(self, cluster_id: str, version: str) -> bool:
         """Returns True if the files of a version are in a cluster already, as far as is known."""
-        held = self.view.held.get(cluster_id, ())
-        return version in held or (cluster_id, version) in self._prefetched
+        held, files = self.view.held.get(cluster_id, ()), self.names[version].files_version_id
+        return files in held or (cluster_id, files) in self._prefetched
 
     def renewed(self, engine: Engine) -> Engine:
         """The engine's next generation, with fresh URLs."""

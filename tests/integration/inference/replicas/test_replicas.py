@@ -16,7 +16,7 @@ from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceSt
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import QuotasSection
 from windlass.core.db.paging import whole
-from windlass.core.errors import from_rpc
+from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.quotas import Quotas
 from windlass.users.domain import PROJECTS_TOPIC
 from windlass.users.store import TenantStore
@@ -91,6 +91,46 @@ async def test_one_starts_where_its_files_are_and_says_so(served: Served) -> Non
     }
     # Whoever may see a cluster may not see whose models are there.
     assert not any(one.capacity.model_versions for one in found.clusters)
+
+
+async def test_an_adapter_has_engines_of_its_own_where_asked(served: Served) -> None:
+    platform, routes = served
+    east = await platform.live_cluster()
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    await platform.register_adapter("ft:tiny:a", base, ADAPTER)
+
+    async def dedicate(model: str, **fields: Any) -> pb.Serving:
+        request = pb.PutServingRequest(model=model, dedicated=True, **fields)
+        made: pb.Serving = await platform.inference.PutServing(request, **platform.tenant())
+        return made
+
+    for model, fields, param, said in (
+        ("tiny", {}, "dedicated", "tiny is no adapter of another model"),
+        ("ft:tiny:a", {"engine": "vllm"}, "engine", "its own engines run like those"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await dedicate(model, **fields)
+        error = from_rpc(caught.value)
+        assert isinstance(error, InvalidArgument)
+        assert (error.param, said in error.message) == (param, True)
+    made = await dedicate("ft:tiny:a", min_replicas=1, max_replicas=2)
+    assert (made.dedicated, made.min_replicas, made.max_replicas) == (True, 1, 2)
+    own = await east.next_engine("tiny", lambda one: one.engine.dedicated)
+    assert [one.id for one in own.engine.adapters] == ["ft:tiny:a"]
+    assert (own.engine.model_version_id, own.engine.max_adapters) == (base.version_id, 1)
+    await want(platform, "tiny")
+    shared = await east.next_engine("tiny", lambda one: not one.engine.dedicated)
+    assert not shared.engine.adapters
+    await east.run(own, adapters=False)
+    await stays(lambda: not routes.addresses("ft:tiny:a"))
+    here, there = await east.run(own), await east.run(shared)
+    await routes.answers("ft:tiny:a", here)
+    await routes.answers("tiny", there)
+    answer = await platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    assert {one.model: (one.message, list(one.adapters)) for one in answer.engines} == {
+        "ft:tiny:a": ("serves this adapter alone", ["ft:tiny:a"]),
+        "tiny": ("", []),
+    }
 
 
 async def test_fewer_and_none_end_the_others(served: Served) -> None:

@@ -963,6 +963,7 @@ class EngineWorkload(google.protobuf.message.Message):
     DRAFT_FILES_FIELD_NUMBER: builtins.int
     SLEEPS_FIELD_NUMBER: builtins.int
     ASLEEP_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -980,6 +981,8 @@ class EngineWorkload(google.protobuf.message.Message):
     and its process, gives its device's memory back, and gets no requests.
     """
     asleep: builtins.bool
+    dedicated: builtins.bool
+    """It serves its only adapter, and no request for the model itself."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -1011,9 +1014,10 @@ class EngineWorkload(google.protobuf.message.Message):
         draft_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         sleeps: builtins.bool = ...,
         asleep: builtins.bool = ...,
+        dedicated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "dedicated", b"dedicated", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 

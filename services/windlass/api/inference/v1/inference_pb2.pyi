@@ -197,6 +197,7 @@ class Serving(google.protobuf.message.Message):
     SLEEP_SECONDS_FIELD_NUMBER: builtins.int
     PRESET_FIELD_NUMBER: builtins.int
     DERIVED_ARGUMENTS_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -231,6 +232,8 @@ class Serving(google.protobuf.message.Message):
     """Seconds without requests before its engines sleep; 0: they do not."""
     preset: builtins.str
     """Preset of the model; empty: none."""
+    dedicated: builtins.bool
+    """Of a fine-tuned model: it has engines of its own, which run its base and serve it alone."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -267,9 +270,10 @@ class Serving(google.protobuf.message.Message):
         sleep_seconds: builtins.int = ...,
         preset: builtins.str = ...,
         derived_arguments: windlass.api.clusters.v1.clusters_pb2.EngineArguments | None = ...,
+        dedicated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "derived_arguments", b"derived_arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -335,6 +339,7 @@ class PutServingRequest(google.protobuf.message.Message):
     TARGET_GPU_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
     SLEEP_SECONDS_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -350,6 +355,7 @@ class PutServingRequest(google.protobuf.message.Message):
     nodes: builtins.int
     sleep_seconds: builtins.int
     """Unset: as it is, or 0."""
+    dedicated: builtins.bool
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -374,9 +380,12 @@ class PutServingRequest(google.protobuf.message.Message):
         target_gpu: builtins.int | None = ...,
         nodes: builtins.int = ...,
         sleep_seconds: builtins.int | None = ...,
+        dedicated: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_dedicated", b"_dedicated", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "dedicated", b"dedicated", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_dedicated", b"_dedicated", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_dedicated", b"_dedicated"]) -> typing.Literal["dedicated"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_sleep_seconds", b"_sleep_seconds"]) -> typing.Literal["sleep_seconds"] | None: ...
     @typing.overload
