@@ -5,6 +5,9 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.inference.test_planning import applied
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_arguments import EngineArguments
@@ -171,3 +174,37 @@ def test_a_merged_copy_that_is_to_be_dedicated_is_replaced_and_not_changed() -> 
     (made,) = changes.creates
     assert made.adapters == ("ft:alone",)
     assert not changes.updates, "it answers until then"
+
+
+ADAPTERS = st.sets(st.sampled_from(["ft:alone", "ft:shared"]))
+STATUSES = st.sampled_from([pb.WorkloadStatus(), loaded(), loaded("ft:alone", "ft:shared")])
+PRESENT = st.sets(st.sampled_from([RUNS, OWN, replace(OWN, id="eng-copy", adapters=())]))
+
+
+@settings(max_examples=200)
+@given(dedicated=ADAPTERS, wanted=ADAPTERS, present=PRESENT, base=STATUSES, own=STATUSES)
+def test_plans_come_to_rest_and_each_adapter_is_where_its_serving_says(
+    dedicated: set[str],
+    wanted: set[str],
+    present: set[Engine],
+    base: pb.WorkloadStatus,
+    own: pb.WorkloadStatus,
+) -> None:
+    # Of a version one engine runs with each number.
+    engines = list({(one.version_id, one.replica): one for one in present}.values())
+    servings = [
+        replace(DEDICATED, model=one, version_id=one, dedicated=one in dedicated)
+        for one in ("ft:alone", "ft:shared")
+    ]
+    wants = [WantedVersion(one, "tiny", NOW, NOW - 30) for one in ("tiny", *sorted(wanted))]
+    state = Rows(NOW, engines, wants, [OF_BASE, *servings])
+    statuses = {"eng_base": base, "eng_own": own, "eng_copy": own}
+    plan = planned(state, **statuses)
+    for made in plan.creates:
+        is_own = made.version_id != "tiny"
+        assert made.is_dedicated == is_own
+        assert made.version_id in {"tiny", *dedicated}
+        assert is_own or not dedicated & set(made.adapters)
+    again = planned(applied(state, plan), **statuses)
+    assert not again.creates
+    assert not again.updates
