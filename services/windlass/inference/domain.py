@@ -332,8 +332,6 @@ class View:
     tunnels: Collection[str] = ()
     # Kueue's queues by cluster and name, where there are any.
     queues: Mapping[str, Mapping[str, clusters_pb2.ClusterQueue]] = field(default_factory=dict)
-    # Versions whose files are in a cluster, as its agent says.
-    held: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""

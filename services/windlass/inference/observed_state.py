@@ -46,7 +46,6 @@ class ObservedState:
         self._assigned: dict[str, dict[str, clusters_pb2.Assignment]] = {}
         self._tunnels: frozenset[str] = frozenset()
         self._queues: dict[str, dict[str, clusters_pb2.ClusterQueue]] = {}
-        self._held: dict[str, frozenset[str]] = {}
         self.followers = (
             names.follower,
             Follower("statuses", self._watch_statuses, self._hear_statuses),
@@ -70,7 +69,6 @@ class ObservedState:
             assigned=self._assigned,
             tunnels=self._tunnels,
             queues=self._queues,
-            held=self._held,
         )
 
     async def known_view(self, rows: Rows) -> View:
@@ -112,7 +110,6 @@ class ObservedState:
         self._queues = {
             one.cluster_id: {queue.name: queue for queue in one.queues} for one in answer.queues
         }
-        self._held = {one.cluster_id: frozenset(one.version_ids) for one in answer.models}
         # Times of contact differ at each poll and mean nothing here.
         if before != (_shape(self._live), self._assigned, self._tunnels):
             self._changed()

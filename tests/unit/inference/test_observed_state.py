@@ -110,13 +110,11 @@ class Capacities(Statuses):
 
     async def ListCapacity(self, request: pb.ListCapacityRequest) -> AsyncIterator[Any]:
         assert request.with_models
-        yield pb.ListCapacityResponse(clusters=[pb.Cluster(id="east", live=True)])
+        capacity = pb.Capacity(model_versions=self.versions)
+        yield pb.ListCapacityResponse(clusters=[pb.Cluster(id="east", capacity=capacity)])
         quotas = [pb.ResourceQuota(flavor="f", resource="cpu", available=self.free)]
         queue = pb.ClusterQueue(name="team-a", quotas=quotas)
         yield pb.ListCapacityResponse(queues=[pb.ClusterQueues(cluster_id="east", queues=[queue])])
-        yield pb.ListCapacityResponse(
-            models=[pb.ClusterModels(cluster_id="east", version_ids=self.versions)]
-        )
 
     async def ListTunnels(self, request: Any) -> AsyncIterator[Any]:
         yield sessions_pb2.ListTunnelsResponse()
@@ -137,6 +135,6 @@ async def test_quota_and_files_are_known_of_each_cluster_and_wake_nobody() -> No
     assert len(changes) == before
     view = await observed.known_view(NOTHING)
     assert view.queues["east"]["team-a"].quotas[0].available == 7
-    assert view.held == {"east": {"mv-2"}}
+    assert view.clusters["east"].capacity.model_versions == ["mv-2"]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

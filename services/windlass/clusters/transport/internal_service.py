@@ -82,16 +82,14 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         assignments = await self._stores.assignments.in_force()
         is_away = any(_is_shared_away(one) for one in known)
         yield pb.ListCapacityResponse(shared_away=is_away)
-        for page, _ in stream_pages(map(messages.cluster, found)):
+        told = (messages.cluster(one, with_models=request.with_models) for one in found)
+        for page, _ in stream_pages(told):
             yield pb.ListCapacityResponse(clusters=page)
         for some, _ in stream_pages(assignments):
             yield pb.ListCapacityResponse(assignments=some)
         of_clusters = (messages.cluster_queues(one, queues[one]) for one in ids if one in queues)
         for part, _ in stream_pages(of_clusters):
             yield pb.ListCapacityResponse(queues=part)
-        if request.with_models:
-            for held, _ in stream_pages(map(messages.cluster_models, found)):
-                yield pb.ListCapacityResponse(models=held)
 
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context

@@ -264,8 +264,8 @@ class Round:
 
     def has_files(self, cluster_id: str, version: str) -> bool:
         """Returns True if the files of a version are in a cluster already, as far as is known."""
-        held, files = self.view.held.get(cluster_id, ()), self.names[version].files_version_id
-        return files in held or (cluster_id, files) in self._prefetched
+        files, cluster = self.names[version].files_version_id, self.view.clusters[cluster_id]
+        return (cluster_id, files) in self._prefetched or files in cluster.capacity.model_versions
 
     def renewed(self, engine: Engine) -> Engine:
         """The engine's next generation, with fresh URLs."""

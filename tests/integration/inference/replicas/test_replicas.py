@@ -12,12 +12,12 @@ from tests.support.services.platform import Platform
 from tests.support.waiting import stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersInternalServiceStub
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersServiceStub
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import QuotasSection
-from windlass.core.db.paging import whole
 from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.quotas import Quotas
+from windlass.core.rpc.auth import Principal
 from windlass.users.domain import PROJECTS_TOPIC
 from windlass.users.store import TenantStore
 
@@ -82,15 +82,20 @@ async def test_one_starts_where_its_files_are_and_says_so(served: Served) -> Non
     assert not east.engines()
     answer = await platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
     assert [one.placement_reason for one in answer.engines] == ["has the model's files"]
-    internal = platform.app.clients.stub(ClustersInternalServiceStub)
-    parts = internal.ListCapacity(clusters_pb2.ListCapacityRequest(with_models=True))
-    found = await whole(parts, clusters_pb2.ListCapacityResponse())
-    assert {one.cluster_id: list(one.version_ids) for one in found.models} == {
-        east.cluster_id: [],
-        west.cluster_id: [model.version_id],
-    }
-    # Whoever may see a cluster may not see whose models are there.
-    assert not any(one.capacity.model_versions for one in found.clusters)
+    clusters = platform.app.clients.stub(ClustersServiceStub)
+    for permissions, versions in (
+        (("clusters.read", "platform.read"), [model.version_id]),
+        # They may be of any tenant.
+        (("clusters.read",), []),
+    ):
+        principal = Principal("org", "proj-a", permissions=frozenset(permissions))
+        caller = (("windlass-principal", platform.gateway.sign_principal(principal)),)
+        told = await clusters.ListClusters(clusters_pb2.ListClustersRequest(), metadata=caller)
+        (there,) = (one for one in told.clusters if one.id == west.cluster_id)
+        assert list(there.capacity.model_versions) == versions
+        request = clusters_pb2.GetClusterRequest(cluster_id=west.cluster_id)
+        found = await clusters.GetCluster(request, metadata=caller)
+        assert list(found.capacity.model_versions) == versions
 
 
 async def test_an_adapter_has_engines_of_its_own_where_asked(served: Served) -> None:

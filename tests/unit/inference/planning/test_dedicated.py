@@ -68,7 +68,7 @@ def seen(servings: Sequence[Serving], **statuses: pb.WorkloadStatus) -> View:
     )  # fmt: skip
     told = {key.replace("_", "-"): one for key, one in statuses.items()}
     names = with_copies(ALL, servings, "builtin")
-    return View(names=names, statuses=told, clusters={"big": cluster}, held={"big": ["tiny"]})
+    return View(names=names, statuses=told, clusters={"big": cluster})
 
 
 def rows(*engines: Engine, own: Serving | None = DEDICATED, wanted: Sequence[str] = WANTED) -> Rows:

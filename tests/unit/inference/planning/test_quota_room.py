@@ -90,11 +90,11 @@ class QuotaWorld:
             },
             tunnels=set(self.free),
             queues={name: {QUEUE: self._queue(free)} for name, free in self.free.items()},
-            held=self.held,
         )
 
     def _cluster(self, name: str) -> pb.Cluster:
         capacity = pb.Capacity(engines=["vllm"], engine_slots=64, gpus=64, each_engine=self.each)
+        capacity.model_versions.extend(self.held.get(name, ()))
         return pb.Cluster(
             id=name, live=True, executor="kubernetes", roles=["engines"], capacity=capacity
         )

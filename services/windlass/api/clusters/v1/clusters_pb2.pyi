@@ -1708,8 +1708,8 @@ class Capacity(google.protobuf.message.Message):
 
     @property
     def model_versions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Versions of complete weights whose files are there, those used last first. Services learn them
-        by `ListCapacity`.
+        """Versions of complete weights whose files are there, those used last first. They may be of any
+        tenant: only operators are told, and services that ask for them.
         """
 
     @property
@@ -2447,7 +2447,7 @@ class ListCapacityRequest(google.protobuf.message.Message):
 
     WITH_MODELS_FIELD_NUMBER: builtins.int
     with_models: builtins.bool
-    """With the versions of models that clusters have files of."""
+    """Whether capacities have `model_versions`."""
     def __init__(
         self,
         *,
@@ -2465,7 +2465,6 @@ class ListCapacityResponse(google.protobuf.message.Message):
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
     SHARED_AWAY_FIELD_NUMBER: builtins.int
-    MODELS_FIELD_NUMBER: builtins.int
     shared_away: builtins.bool
     """A cluster that every project may use for jobs is away, and what it has is not known."""
     @property
@@ -2476,8 +2475,6 @@ class ListCapacityResponse(google.protobuf.message.Message):
     def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueues]:
         """Of clusters with Kueue: all ClusterQueues, for headroom."""
 
-    @property
-    def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterModels]: ...
     def __init__(
         self,
         *,
@@ -2485,30 +2482,10 @@ class ListCapacityResponse(google.protobuf.message.Message):
         assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
         queues: collections.abc.Iterable[Global___ClusterQueues] | None = ...,
         shared_away: builtins.bool = ...,
-        models: collections.abc.Iterable[Global___ClusterModels] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "models", b"models", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
 
 Global___ListCapacityResponse: typing_extensions.TypeAlias = ListCapacityResponse
-
-@typing.final
-class ClusterModels(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CLUSTER_ID_FIELD_NUMBER: builtins.int
-    VERSION_IDS_FIELD_NUMBER: builtins.int
-    cluster_id: builtins.str
-    @property
-    def version_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        cluster_id: builtins.str = ...,
-        version_ids: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "version_ids", b"version_ids"]) -> None: ...
-
-Global___ClusterModels: typing_extensions.TypeAlias = ClusterModels
 
 @typing.final
 class ClusterQueues(google.protobuf.message.Message):
