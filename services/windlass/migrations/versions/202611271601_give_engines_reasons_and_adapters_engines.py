@@ -17,10 +17,12 @@ _ENGINES, _SERVINGS = "inference_engines", "inference_servings"
 
 
 def upgrade() -> None:
-    reason = sa.Column("placement_reason", sa.Text(), server_default="", nullable=False)
-    op.add_column(_ENGINES, reason)
-    dedicated = sa.Column("dedicated", sa.Boolean(), server_default=sa.false(), nullable=False)
-    op.add_column(_SERVINGS, dedicated)
+    op.add_column(
+        _ENGINES, sa.Column("placement_reason", sa.Text(), server_default="", nullable=False)
+    )
+    op.add_column(
+        _SERVINGS, sa.Column("dedicated", sa.Boolean(), server_default=sa.false(), nullable=False)
+    )
 
 
 def downgrade() -> None:
