@@ -196,9 +196,11 @@ def activate(
         "nodes": nodes,
         "dedicated": dedicated,
     }
-    body = _present(call, model) | {
-        name: value for name, value in given.items() if value is not None
-    }
+    present = _present(call, model)
+    if dedicated is False and present.get("dedicated"):
+        # The rest was said of engines that are its own no longer.
+        present = {"min_replicas": present["min_replicas"]}
+    body = present | {name: value for name, value in given.items() if value is not None}
     if schedule is not None:
         body["schedule"] = [_window(text) for text in schedule if text]
     if clusters is not None:
