@@ -44,6 +44,8 @@ TARGET_CACHE = 90
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 60, 30 * 86_400
 MIN_SLEEP_SECONDS = 30
 MAX_CLUSTERS, MAX_CLUSTER_WEIGHT = 32, 100
+# Of a cluster, the versions of models whose files its agent says it has.
+MAX_MODEL_VERSIONS = 64
 # Of one engine; its GPUs are those of each of its nodes.
 MAX_ENGINE_GPUS = 64
 MAX_ENGINE_NODES = 16

@@ -6,9 +6,10 @@ Imports folders, memory and the kernel.
 from windlass_agent.download.cache import ModelCache
 from windlass_agent.download.shared_store import SharedStore
 from windlass_agent.download.transfer import DownloadError, Renewed, said_of_store
-from windlass_agent.download.versions import bytes_of, prefetched, versions_of
+from windlass_agent.download.versions import BroughtVersions, bytes_of, prefetched, versions_of
 
 __all__ = [
+    "BroughtVersions",
     "DownloadError",
     "ModelCache",
     "Renewed",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
+from windlass.modelfiles.adapter_traits import ADAPTER_CONFIG
 from windlass_agent.download.room import (
     disk_bytes,
     free_bytes,
@@ -90,6 +91,16 @@ class ModelCache:
         """The versions that are on disk now."""
         names = (path.name for path in self._folder.iterdir())
         return frozenset(name for name in names if not name.endswith(".part"))
+
+    def complete_models(self, most: int) -> list[str]:
+        """The versions of complete weights on disk, those used last first; `most` of them."""
+
+        def last_use(path: Path) -> tuple[bool, float]:
+            return self._users.get(path.name, 0) > 0, used_at(path)
+
+        found = (self._folder / name for name in self.versions())
+        complete = [path for path in found if not (path / ADAPTER_CONFIG).exists()]
+        return [path.name for path in sorted(complete, key=last_use, reverse=True)[:most]]
 
     async def prune(self) -> None:
         """Removes versions that nothing has used for a day, and what a crash left."""

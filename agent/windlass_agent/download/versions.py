@@ -1,4 +1,4 @@
-"""The versions that an engine reads: its model, and the one that guesses tokens for it."""
+"""The versions that an engine reads, and those whose files were brought to a shared place."""
 
 from collections.abc import Iterable, Mapping
 
@@ -28,3 +28,26 @@ def prefetched(spec: pb.PrefetchWorkload) -> pb.EngineWorkload:
         draft_version_id=spec.draft_version_id,
         draft_files=spec.draft_files,
     )
+
+
+class BroughtVersions:
+    """The `most` versions whose files this process saw brought to a place last.
+
+    Others may remove them from there, so it is what is likely there.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        # In the order of their last use.
+        self._found: dict[str, None] = {}
+
+    def note(self, version_id: str) -> None:
+        """Notes that a version is there, and in use."""
+        self._found.pop(version_id, None)
+        self._found[version_id] = None
+        if len(self._found) > self._most:
+            del self._found[next(iter(self._found))]
+
+    def latest(self) -> list[str]:
+        """The versions, those used last first."""
+        return list(reversed(self._found))

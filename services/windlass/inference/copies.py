@@ -1,4 +1,7 @@
-"""Adapters that the engines of their base do not load, and merged copies in their place; pure."""
+"""Adapters with engines of their own: merged copies of what others do not load, and dedicated ones.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +17,7 @@ _BOUND_RANK = frozenset({"sglang", "vllm"})
 def with_copies(
     names: Mapping[str, Name], servings: Sequence[Serving], engine: str
 ) -> dict[str, Name]:
-    """The names, with engines of their own for adapters that are served as merged copies.
+    """The names, with engines of their own for adapters that are dedicated or merged copies.
 
     `engine` is the kind of the engines whose serving names none.
     """
@@ -32,9 +35,14 @@ def with_copies(
         why = _refusal(kind, arguments, nodes, name)
         if why and name.is_merged:
             base = name.engine_version_id
-            found[version] = replace(name, engine_version_id=version, copied_from=base)
+            found[version] = replace(name, engine_version_id=version, base_version_id=base)
         elif why:
             found[version] = replace(name, refused=why)
+        elif (own := settings.get(version)) and own.dedicated:
+            base = name.engine_version_id
+            found[version] = replace(
+                name, engine_version_id=version, base_version_id=base, is_dedicated=True
+            )
     return found
 
 

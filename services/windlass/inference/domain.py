@@ -66,15 +66,28 @@ class Name:
     # weights of it too.
     adapter: AdapterTraits | None = None
     is_merged: bool = False
-    # Of an adapter whose merged copy is served: the version of its base; else empty.
-    copied_from: str = ""
+    # Of an adapter that has engines of its own, by its merged copy or dedicated: the version of its
+    # base; else empty.
+    base_version_id: str = ""
+    # Of those, one whose engines run its base, and load it alone.
+    is_dedicated: bool = False
     # Why engines as its base's serving wants them do not load it, and no copy answers for it.
     refused: str = ""
 
     @property
+    def is_copy(self) -> bool:
+        """True for an adapter whose merged copy is served."""
+        return bool(self.base_version_id) and not self.is_dedicated
+
+    @property
+    def files_version_id(self) -> str:
+        """The version of the complete weights that its engines run, where that is known."""
+        return self.base_version_id if self.is_dedicated else self.engine_version_id
+
+    @property
     def settings_version_id(self) -> str:
         """The version whose serving says how its engines run."""
-        return self.copied_from or self.engine_version_id
+        return self.base_version_id or self.engine_version_id
 
     @property
     def other_engine_version_id(self) -> str:
@@ -82,7 +95,7 @@ class Name:
 
         Empty for none.
         """
-        return self.copied_from or (self.version_id if self.is_adapter else "")
+        return self.base_version_id or (self.version_id if self.is_adapter else "")
 
     def derived(self, kind: str) -> EngineArguments:
         """The arguments that engines of a kind have where its serving does not set them."""
@@ -90,9 +103,20 @@ class Name:
         return completed(preset, of_files(kind, self.formats, self.task))
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights; 0 where they are not known."""
+        return self.footprint.weight_bytes if self.footprint else 0
+
+    @property
     def is_adapter(self) -> bool:
         """True if it needs to be loaded into an engine of another version."""
         return self.version_id != self.engine_version_id
+
+
+def weights_of(names: Mapping[str, Name], version: str) -> Name:
+    """The name of the weights that engines of a known version run; its own if that is unknown."""
+    name = names[version]
+    return names.get(name.files_version_id, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +157,18 @@ class Engine:
     failed_at: float = 0.0
     retry_at: float = 0.0
     error: str = ""
+    # Why it is in its cluster, in words.
+    placement_reason: str = ""
 
     @property
     def is_adopted(self) -> bool:
         """True if somebody else runs it: it takes no place in its cluster, and of no quota."""
         return is_adopted(self.engine)
+
+    @property
+    def is_dedicated(self) -> bool:
+        """True if it runs the base of its version, an adapter, and serves that alone."""
+        return self.version_id in self.adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +213,8 @@ class Serving:
     sleep_seconds: int = 0
     # Ids of the clusters where its engines may run, with their weights; none for any.
     clusters: tuple[tuple[str, int], ...] = ()
+    # Of an adapter: it has engines of its own, which serve it alone.
+    dedicated: bool = False
     # Why fewer engines run.
     error: str = ""
 
@@ -265,6 +298,8 @@ class Rows:
     adapter_loads: Mapping[str, int] = field(default_factory=dict)
     # Serving stacks by name.
     stacks: Mapping[str, Stack] = field(default_factory=dict)
+    # Clusters and versions whose files were brought there before anyone asked.
+    prefetched: Collection[tuple[str, str]] = ()
 
     @property
     def running(self) -> list[Engine]:
@@ -306,6 +341,8 @@ class View:
     assigned: Mapping[str, Mapping[str, clusters_pb2.Assignment]] = field(default_factory=dict)
     # Clusters with a tunnel.
     tunnels: Collection[str] = ()
+    # Kueue's queues by cluster and name, where there are any.
+    queues: Mapping[str, Mapping[str, clusters_pb2.ClusterQueue]] = field(default_factory=dict)
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""
@@ -316,6 +353,11 @@ class View:
         status = self.status(engine)
         known = status.phase == clusters_pb2.PHASE_RUNNING and is_possible(status.load)
         return status.load if known else clusters_pb2.ServingLoad()
+
+    def has_loaded(self, engine: Engine, version: str) -> bool:
+        """Returns True if an engine says that it has loaded an adapter."""
+        loaded = self.status(engine).adapters
+        return any(one.version_id == version and not one.error for one in loaded)
 
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""

@@ -62,9 +62,11 @@ async def build(app: App) -> None:
     workloads = Workloads(
         models, app.objects, presign_seconds=presign, max_adapters=settings.max_adapters
     )
+    prefetches = PrefetchStore(app.database, Quotas(app.settings.quotas))
     scheduler = InferenceScheduler(
-        store, observed, clusters, workloads, policy, lambda: app.wake.touch("inference")
-    )
+        store, observed, clusters, workloads, prefetches, policy,
+        lambda: app.wake.touch("inference"),
+    )  # fmt: skip
     servings = ServingStore(app.database, Quotas(app.settings.quotas))
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
     archived = ArchivedProjects(servings, users, app.wake)
@@ -72,7 +74,6 @@ async def build(app: App) -> None:
     requests = ServingRequests(store, servings, observed, models, drafts, app.wake, policy)
     envelope = app.keyring.envelope(STACK_KEYS)
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
-    prefetches = PrefetchStore(app.database, Quotas(app.settings.quotas))
     wished = PrefetchRequests(prefetches, servings, observed, models, app.wake)
     app.serve(
         InferenceServicer(store, observed, models, requests, stacks, wished),

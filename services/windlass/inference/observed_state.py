@@ -45,6 +45,7 @@ class ObservedState:
         self._live: dict[str, clusters_pb2.Cluster] | None = None
         self._assigned: dict[str, dict[str, clusters_pb2.Assignment]] = {}
         self._tunnels: frozenset[str] = frozenset()
+        self._queues: dict[str, dict[str, clusters_pb2.ClusterQueue]] = {}
         self.followers = (
             names.follower,
             Follower("statuses", self._watch_statuses, self._hear_statuses),
@@ -67,6 +68,7 @@ class ObservedState:
             clusters=self._live,
             assigned=self._assigned,
             tunnels=self._tunnels,
+            queues=self._queues,
         )
 
     async def known_view(self, rows: Rows) -> View:
@@ -89,7 +91,7 @@ class ObservedState:
         """Asks which clusters live, whose they are and which have a tunnel, now."""
         answer, tunnels = await asyncio.gather(
             whole(
-                self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest()),
+                self._clusters.ListCapacity(clusters_pb2.ListCapacityRequest(with_models=True)),
                 clusters_pb2.ListCapacityResponse(),
             ),
             whole(
@@ -104,6 +106,10 @@ class ObservedState:
         for one in answer.assignments:
             if not one.removing:
                 self._assigned.setdefault(one.cluster_id, {})[one.project_id] = one
+        # Where the next engine starts; it is no reason to plan anew.
+        self._queues = {
+            one.cluster_id: {queue.name: queue for queue in one.queues} for one in answer.queues
+        }
         # Times of contact differ at each poll and mean nothing here.
         if before != (_shape(self._live), self._assigned, self._tunnels):
             self._changed()

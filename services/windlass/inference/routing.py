@@ -132,7 +132,7 @@ def hindrance(name: Name, engine: Engine, view: View) -> tuple[str, str] | None:
         if is_there and not view.permits(engine.cluster_id, name.project_id):
             return _FOREIGN, waits_for
         return engine.error if engine.failed_at else "", waits_for
-    if engine.version_id != name.version_id:
+    if engine.version_id != name.version_id or engine.is_dedicated:
         if why := why_not_loaded(engine, name):
             return not_loaded(engine.engine, why), waits_for
         status = view.status(engine)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import grpc
@@ -17,6 +18,7 @@ from windlass.inference.planning import Planner
 from windlass.inference.planning.adapters import AdapterStays
 from windlass.inference.planning.scaling import Scalers
 from windlass.inference.planning.waits import Waits
+from windlass.inference.prefetches.store import PrefetchStore
 from windlass.inference.stacks.stack import Stack
 from windlass.inference.store import InferenceStore
 from windlass.inference.workloads import Workloads
@@ -35,6 +37,7 @@ class InferenceScheduler:
         observed: ObservedState,
         clusters: ClustersInternalServiceAsyncStub,
         workloads: Workloads,
+        prefetches: PrefetchStore,
         policy: InferencePolicy,
         changed: Callable[[], None],
     ):
@@ -42,6 +45,7 @@ class InferenceScheduler:
         self._observed = observed
         self._clusters = clusters
         self._workloads = workloads
+        self._prefetches = prefetches
         self._policy = policy
         self._changed = changed
         self._scalers = Scalers(down_seconds=policy.scale_down_seconds)
@@ -65,6 +69,7 @@ class InferenceScheduler:
         view = await self._observed.view(rows)
         if view is None:
             return False
+        rows = replace(rows, prefetched=await self._prefetches.brought())
         new_id = partial(new_name, "eng-")
         remembered = self._scalers, self._waits, self._stays
         plan = Planner(rows, view, self._policy, new_id, *remembered).plan()

@@ -186,7 +186,9 @@ def _engine(
     message = "The cluster is not connected." if away else _message(engine, view, now)
     load = clusters_pb2.ServingLoad() if away else view.load(engine)
     name = view.names.get(engine.version_id)
-    if not message and name is not None and name.copied_from:
+    if not message and engine.is_dedicated:
+        message = "serves this adapter alone"
+    elif not message and name is not None and name.is_copy:
         message = f"runs the adapter's merged copy: {why_not_loaded(engine, name)}"
     if message and engine.is_adopted and not is_operator:
         # Addresses of the operator's network, and what else a stack has.
@@ -206,6 +208,7 @@ def _engine(
         requests=load.requests if load.HasField("requests") else None,
         wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
         queue_position=0 if away else status.queue_position,
+        placement_reason=engine.placement_reason,
     )
 
 

@@ -60,6 +60,7 @@ engines = sa.Table(
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
+    sa.Column("placement_reason", sa.Text, nullable=False, server_default=""),
     # Whatever two schedulers believe, one engine runs of each number of a version.
     sa.Index(
         "uq_inference_engines_running",
@@ -106,6 +107,7 @@ servings = sa.Table(
     sa.Column("target_gpu", sa.Integer, nullable=False, server_default="0"),
     sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("sleep_seconds", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 # One row: who plans now.
 schedulers = sa.Table(

@@ -57,7 +57,8 @@ class Workloads:
         workload.engine.CopyFrom(
             clusters_pb2.EngineWorkload(
                 engine=engine.engine,
-                model=engine.model,
+                # An engine of a merged copy answers by the adapter's name.
+                model=complete.model.id if engine.is_dedicated else engine.model,
                 model_version_id=complete.model.version_id,
                 model_files=self.files(complete),
                 adapters=[
@@ -68,7 +69,7 @@ class Workloads:
                     )
                     for name in _adapters(engine, view)
                 ],
-                max_adapters=self._max_adapters,
+                max_adapters=1 if engine.is_dedicated else self._max_adapters,
                 arguments=to_message(engine.arguments),
                 gpus=engine.gpus,
                 nodes=engine.nodes,
@@ -80,6 +81,7 @@ class Workloads:
                 draft_files=await self.draft_files(engine.draft_version_id),
                 sleeps=engine.sleeps,
                 asleep=engine.asleep,
+                dedicated=engine.is_dedicated,
             )
         )
         return workload
@@ -132,6 +134,8 @@ def _complete(
     """The complete weights that an engine runs; raises NotFound for a copy that is gone."""
     if not resolved.HasField("base"):
         return resolved
+    if engine.is_dedicated:
+        return resolved.base
     if not resolved.HasField("merged"):
         raise NotFound(f"{engine.model} has no merged copy any more.", reason="model_not_found")
     return resolved.merged

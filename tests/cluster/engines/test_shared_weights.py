@@ -97,6 +97,9 @@ async def test_weights_come_once_and_nobody_else_mounts_them(shared: Shared) -> 
         await world.reach("pre-toy", pb.PHASE_SUCCEEDED)
         await shared.put(shared.prefetch(generation=2, desired=pb.DESIRED_STATE_DELETED))
         await world.reach("pre-toy", pb.PHASE_STOPPED, generation=2)
+        capacity = world.executor and world.executor.capacity()
+        assert capacity
+        assert list(capacity.model_versions) == ["mv-toy"], "though nobody uses it"
         found = shared.folder / "mv-toy"
         before = {path.name: path.stat().st_mtime_ns for path in found.iterdir()}
         assert "config.json" in before

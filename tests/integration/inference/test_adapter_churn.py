@@ -146,3 +146,30 @@ async def test_many_adapters_on_four_places_answer_all_requests_once(
                 texts = [churn.answers.get(name, set()) for name in churn.names[weights::3]]
                 assert len(set[str]().union(*texts)) == 1
             await until(churn.billed, holds=lambda tokens: tokens == churn.tokens)
+
+
+@pytest.mark.long
+async def test_a_dedicated_adapter_answers_from_an_engine_of_its_own(database_url: str) -> None:
+    with reachable_folder() as folder:
+        async with churning(database_url, folder, 3) as churn, churn.front.http() as http:
+            alone, shared, _ = churn.names
+            client = churn.front.openai()
+            for name in (alone, shared):
+                await churn.ask(client, name)
+            body = {"dedicated": True, "min_replicas": 1}
+            (await http.put(f"/v1/servings/{alone}", json=body)).raise_for_status()
+
+            async def places() -> dict[str, tuple[str, list[str]]]:
+                found = (await http.get("/v1/engines")).json()["data"]
+                return {one["model"]: (one["message"], one["adapters"]) for one in found}
+
+            expected = {
+                alone: ("serves this adapter alone", [alone]),
+                "toy": ("", [shared]),
+            }
+            await until(places, 120, holds=lambda found: found == expected)
+            for name in (alone, shared):
+                await churn.ask(client, name)
+            assert {len(texts) for texts in churn.answers.values()} == {1}
+            assert churn.answers[alone] != churn.answers[shared]
+            await until(churn.billed, holds=lambda tokens: tokens == churn.tokens)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from tests.support.waiting import until
@@ -16,6 +16,8 @@ from windlass.core.ids import new_id
 
 class WireAgent:
     """One session of an agent whose cluster offers the named engines."""
+
+    executor = "process"
 
     def __init__(
         self,
@@ -38,6 +40,9 @@ class WireAgent:
         self._keeps_models = keeps_models
         # What it has beside that.
         self._capacity = capacity or pb.Capacity()
+        # Of its capacity, what it says beside the rest.
+        self.said: dict[str, Any] = {}
+        self.spec = pb.ClusterSpec()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -49,10 +54,14 @@ class WireAgent:
         engines: tuple[str, ...] = ("builtin",),
         keeps_models: bool = False,
         capacity: pb.Capacity | None = None,
-    ) -> "WireAgent":
+    ) -> Self:
         """Enrols; the agent is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
-        enrolled = await internal.EnrollLocal(pb.EnrollLocalRequest(name=name, run_folder="/run"))
+        is_machine = cls.executor == "process"
+        request = pb.EnrollLocalRequest(
+            name=name, executor=cls.executor, run_folder="/run" if is_machine else ""
+        )
+        enrolled = await internal.EnrollLocal(request)
         known = enrolled.cluster_id, enrolled.credential
         agent = cls(app, *known, engines, keeps_models=keeps_models, capacity=capacity)
         watching = asyncio.Event()
@@ -63,22 +72,35 @@ class WireAgent:
         return agent
 
     async def _watch(self, watching: asyncio.Event) -> None:
-        request = pb.WatchRequest(session_id=self._session, agent_version="1", executor="process")
+        request = pb.WatchRequest(
+            session_id=self._session, agent_version="1", executor=self.executor
+        )
         with suppress(grpc.aio.AioRpcError):
             async for delta in self._stub.Watch(request, metadata=self._metadata):
                 if delta.snapshot:
                     self.workloads.clear()
+                if delta.HasField("spec"):
+                    self.spec = delta.spec
                 for workload in delta.workloads:
                     self.workloads[workload.id] = workload
                 watching.set()
 
     async def _heartbeat(self) -> None:
         capacity = pb.Capacity(
-            slots=1, engine_slots=4, engines=self._engines, keeps_models=self._keeps_models
+            slots=1,
+            engine_slots=4,
+            engines=self._engines,
+            keeps_models=self._keeps_models,
+            **self.said,
         )
         capacity.MergeFrom(self._capacity)
         request = pb.HeartbeatRequest(session_id=self._session, capacity=capacity)
         await self._stub.Heartbeat(request, metadata=self._metadata)
+
+    async def hold(self, *versions: str) -> None:
+        """Reports versions of models whose files are there."""
+        self.said["model_versions"] = versions
+        await self._heartbeat()
 
     async def _beat(self) -> None:
         while True:

@@ -237,3 +237,9 @@ def test_the_use_of_a_cache_is_blank_where_it_is_not_known(item: Item, text: str
 def test_targets_are_shown_where_load_decides(item: Item, text: str) -> None:
     known = {"model": "m", "min_replicas": 1, "ready_replicas": 1}
     assert cell(known | item, serving.COLUMNS, "TARGET") == text
+
+
+def test_an_adapter_with_engines_of_its_own_is_shown() -> None:
+    known: Item = {"model": "ft:a", "min_replicas": 1, "ready_replicas": 1, "gpus": 2}
+    assert cell(known | {"dedicated": True}, serving.COLUMNS, "ARGUMENTS") == "gpus=2 dedicated=yes"
+    assert cell(known | {"dedicated": False}, serving.COLUMNS, "ARGUMENTS") == "gpus=2"

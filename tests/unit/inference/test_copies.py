@@ -85,15 +85,15 @@ def test_only_what_is_not_loaded_has_engines_of_its_own(
     servings: list[Serving], engine: str, own: set[str]
 ) -> None:
     names = with_copies(ALL, servings, engine)
-    assert {version for version, name in names.items() if name.copied_from} == own
+    assert {version for version, name in names.items() if name.base_version_id} == own
     assert all(names[version].engine_version_id == version for version in own)
 
 
 def test_a_rank_beyond_the_engines_is_not_loaded() -> None:
     high = {"tiny": BASE, "ft:high": replace(PLAIN, adapter=AdapterTraits(128))}
-    assert with_copies(high, [VLLM], "builtin")["ft:high"].copied_from == "tiny"
+    assert with_copies(high, [VLLM], "builtin")["ft:high"].base_version_id == "tiny"
     roomy = replace(VLLM, arguments=EngineArguments(max_adapter_rank=128))
-    assert not with_copies(high, [roomy], "builtin")["ft:high"].copied_from
+    assert not with_copies(high, [roomy], "builtin")["ft:high"].base_version_id
 
 
 def test_a_preset_says_the_rank_where_the_serving_does_not() -> None:
@@ -105,11 +105,11 @@ def test_a_preset_says_the_rank_where_the_serving_does_not() -> None:
         return with_copies({"tiny": base, "ft:plain": plain, "ft:lone": lone}, servings, "vllm")
 
     roomy = names(128, 128)
-    assert not roomy["ft:plain"].copied_from
+    assert not roomy["ft:plain"].base_version_id
     assert not roomy["ft:lone"].refused
     for servings in ((), (VLLM,)):
         narrow = names(16, 32, *servings)
-        assert narrow["ft:plain"].copied_from == "tiny"
+        assert narrow["ft:plain"].base_version_id == "tiny"
         assert narrow["ft:lone"].refused
     own = replace(VLLM, arguments=EngineArguments(max_adapter_rank=32))
     assert not names(16, 32, own)["ft:lone"].refused
@@ -117,7 +117,7 @@ def test_a_preset_says_the_rank_where_the_serving_does_not() -> None:
 
 def test_engines_on_several_nodes_load_none() -> None:
     names = with_copies(ALL, [replace(VLLM, nodes=2)], "builtin")
-    copied = {version for version, name in names.items() if name.copied_from}
+    copied = {version for version, name in names.items() if name.base_version_id}
     assert copied == {"ft:plain", "ft:dora", "ft:old"}, "also one whose traits nobody knows"
     assert names["ft:lone"].refused == "engines on several nodes load none"
     assert not names["tiny"].refused

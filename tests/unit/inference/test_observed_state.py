@@ -8,6 +8,8 @@ from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
+from windlass.api.sessions.v1 import sessions_pb2
+from windlass.inference.domain import NOTHING
 from windlass.inference.names import Names
 from windlass.inference.observed_state import ObservedState
 
@@ -95,5 +97,44 @@ async def test_who_needs_no_name_has_none_forgotten() -> None:
     await names.of({"mv-1"})
     await names.of({"mv-2"})
     assert models.asked == [["mv-2"]], "others are forgotten"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+class Capacities(Statuses):
+    """The clusters service with one cluster, and the sessions service without a tunnel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free, self.versions = 1, ["mv-1"]
+
+    async def ListCapacity(self, request: pb.ListCapacityRequest) -> AsyncIterator[Any]:
+        assert request.with_models
+        capacity = pb.Capacity(model_versions=self.versions)
+        yield pb.ListCapacityResponse(clusters=[pb.Cluster(id="east", capacity=capacity)])
+        quotas = [pb.ResourceQuota(flavor="f", resource="cpu", available=self.free)]
+        queue = pb.ClusterQueue(name="team-a", quotas=quotas)
+        yield pb.ListCapacityResponse(queues=[pb.ClusterQueues(cluster_id="east", queues=[queue])])
+
+    async def ListTunnels(self, request: Any) -> AsyncIterator[Any]:
+        yield sessions_pb2.ListTunnelsResponse()
+
+
+async def test_quota_and_files_are_known_of_each_cluster_and_wake_nobody() -> None:
+    clusters, changes = Capacities(), list[str]()
+    stub: Any = clusters
+    names: Any = Names(stub, lambda: None)
+    observed = ObservedState(names, stub, stub, lambda: changes.append("now"), engine="builtin")
+    following = asyncio.create_task(observed.followers[1].run())
+    clusters.deltas.put_nowait(pb.StatusDelta(snapshot=True))
+    await observed.refresh_clusters()
+    await until(lambda: observed.known)
+    before = len(changes)
+    clusters.free, clusters.versions = 7, ["mv-2"]
+    await observed.refresh_clusters()
+    assert len(changes) == before
+    view = await observed.known_view(NOTHING)
+    assert view.queues["east"]["team-a"].quotas[0].available == 7
+    assert view.clusters["east"].capacity.model_versions == ["mv-2"]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

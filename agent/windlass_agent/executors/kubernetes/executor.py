@@ -117,4 +117,6 @@ class KubernetesExecutor:
         capacity = self._capacity.capacity(self._jobs.used, engines=self._engines.used)
         if self._engines.has_groups and GROUPED in capacity.engines:
             capacity.grouped_engines.append(GROUPED)
+        if capacity.keeps_models:
+            capacity.model_versions.extend(self._engines.brought)
         return capacity

@@ -1,9 +1,11 @@
 """Puts a process executor together."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2
+from windlass.bounds import MAX_MODEL_VERSIONS
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass_agent.control_plane.connection import ControlPlane
@@ -121,6 +123,7 @@ def process_executor(
         runners=server,
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),
+        versions=partial(models.complete_models, MAX_MODEL_VERSIONS),
         changed=changed,
         direct=direct,
     )

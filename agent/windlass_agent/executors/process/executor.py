@@ -23,8 +23,8 @@ class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need. `direct` leads to
-    engines beside the tunnel.
+    those whose jobs can run, `libraries` what some of their settings need. `versions` are those of
+    models whose files are here. `direct` leads to engines beside the tunnel.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class ProcessExecutor:
         sleeping: Sequence[str],
         backends: Sequence[str],
         libraries: Sequence[str] = (),
+        versions: Callable[[], Sequence[str]],
         changed: Callable[[], None],
         direct: pb.DirectEndpoint | None = None,
     ):
@@ -48,6 +49,7 @@ class ProcessExecutor:
         self._sleeping = sleeping
         self._backends = backends
         self._libraries = libraries
+        self._versions = versions
         self._drivers = drivers
         self._loads = loads
         self._allocator = allocator
@@ -136,4 +138,5 @@ class ProcessExecutor:
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,
             direct=self._direct,
+            model_versions=self._versions(),
         )

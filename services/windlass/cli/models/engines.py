@@ -18,6 +18,7 @@ COLUMNS = {
     "CACHE": lambda item: _percent(item.get("cache_percent")),
     "GPU": lambda item: _percent(item.get("gpu_percent")),
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
+    "WHY THERE": field("placement_reason"),
     "SINCE": moment("created_at"),
     "REASON": field("message"),
 }

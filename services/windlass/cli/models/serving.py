@@ -47,6 +47,7 @@ _KEPT = (
     "accelerator",
     "memory_bytes",
     "priority",
+    "dedicated",
 )
 COLUMNS = {
     "MODEL": field("model"),
@@ -196,6 +197,14 @@ def activate(
         Priority | None,
         typer.Option(help="Priority against other servings. Default: normal."),
     ] = None,
+    dedicated: Annotated[
+        bool | None,
+        typer.Option(
+            "--dedicated/--shared",
+            help="Whether a fine-tuned model has engines of its own, which run its base and serve "
+            "it alone. Default: shared.",
+        ),
+    ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
     given = {
@@ -213,10 +222,13 @@ def activate(
         "accelerator": accelerator,
         "memory_bytes": None if memory is None else size(memory),
         "priority": priority,
+        "dedicated": dedicated,
     }
-    body = _present(call, model) | {
-        name: value for name, value in given.items() if value is not None
-    }
+    present = _present(call, model)
+    if dedicated is False and present.get("dedicated"):
+        # The rest was said of engines that are its own no longer.
+        present = {"min_replicas": present["min_replicas"]}
+    body = present | {name: value for name, value in given.items() if value is not None}
     if schedule is not None:
         body["schedule"] = [_window(text) for text in schedule if text]
     if clusters is not None:
@@ -282,7 +294,7 @@ def _set(item: Item) -> dict[str, Any]:
         found["memory"] = human_size(int(memory))
     if (priority := item.get("priority") or NORMAL_PRIORITY) != NORMAL_PRIORITY:
         found["priority"] = priority
-    return found
+    return found | ({"dedicated": "yes"} if item.get("dedicated") else {})
 
 
 def _by_preset(item: Item) -> str:

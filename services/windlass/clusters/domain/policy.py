@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.jobs.v1.jobs_pb2 import Resources
-from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_SLOTS
+from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_MODEL_VERSIONS, MAX_SLOTS
 from windlass.core.errors import InvalidArgument
+from windlass.core.ids import is_identifier
 
 # Executors without namespaces, and with them.
 PROCESS = "process"
@@ -167,9 +168,13 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
         capacity.ClearField("direct")
     del capacity.devices[:]
     capacity.devices.extend(map(_device, said.devices[:MAX_DEVICES]))
-    capacity.engine_gpus = _within(said.engine_gpus, MAX_AMOUNT)
     del capacity.node_shapes[:]
     capacity.node_shapes.extend(map(_node_shape, said.node_shapes[:MAX_NODE_SHAPES]))
+    del capacity.model_versions[:]
+    if engines:
+        capacity.model_versions.extend(_versions(said.model_versions))
+    if said.HasField("each_engine"):
+        capacity.each_engine.CopyFrom(_share(said.each_engine))
     if not jobs:
         del capacity.backends[:]
         del capacity.libraries[:]
@@ -179,6 +184,19 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
         del capacity.sleeping_engines[:]
         capacity.keeps_models = False
     return capacity
+
+
+def _versions(said: Sequence[str]) -> list[str]:
+    """The first ids of a list, each once; what is no id is left out."""
+    return list(dict.fromkeys(filter(is_identifier, said[:MAX_MODEL_VERSIONS])))
+
+
+def _share(said: pb.EngineShare) -> pb.EngineShare:
+    return pb.EngineShare(
+        gpus=_within(said.gpus, MAX_AMOUNT),
+        cpu_millis=_within(said.cpu_millis, MAX_AMOUNT),
+        memory_bytes=_within(said.memory_bytes, MAX_BYTES),
+    )
 
 
 def _device(said: pb.Device) -> pb.Device:

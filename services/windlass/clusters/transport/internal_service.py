@@ -82,7 +82,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         assignments = await self._stores.assignments.in_force()
         is_away = any(_is_shared_away(one) for one in known)
         yield pb.ListCapacityResponse(shared_away=is_away)
-        for page, _ in stream_pages(map(messages.cluster, found)):
+        told = (messages.cluster(one, with_models=request.with_models) for one in found)
+        for page, _ in stream_pages(told):
             yield pb.ListCapacityResponse(clusters=page)
         for some, _ in stream_pages(assignments):
             yield pb.ListCapacityResponse(assignments=some)

@@ -12,10 +12,15 @@ from windlass.core.db.paging import stream_pages
 INT32 = 2**31 - 1
 
 
-def cluster(found: Cluster) -> pb.Cluster:
-    """A cluster with its capacity; what is placed counts as used, started or not."""
+def cluster(found: Cluster, *, with_models: bool = False) -> pb.Cluster:
+    """A cluster with its capacity; what is placed counts as used, started or not.
+
+    `with_models` for those who may know what models of all tenants are there.
+    """
     decided, said = found.policy, pb.Capacity.FromString(found.capacity)
     capacity = policy.granted(decided, said)
+    if not with_models:
+        del capacity.model_versions[:]
     capacity.used_slots = found.placed_jobs
     capacity.used_engine_slots = found.placed_engines
     if seen := found.observed:

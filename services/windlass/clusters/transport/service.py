@@ -84,7 +84,8 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         if assigned is not None:
             found = [one for one in found if _is_shared(one) or one.id in assigned]
         page, more = page_of(found, lambda one: one.id, after=request.after, limit=request.limit)
-        fit, more = fitting(map(messages.cluster, page), more)
+        told = (messages.cluster(one, with_models=assigned is None) for one in page)
+        fit, more = fitting(told, more)
         return pb.ListClustersResponse(clusters=fit, has_more=more)
 
     async def GetCluster(self, request: pb.GetClusterRequest, context: Context) -> pb.Cluster:
@@ -93,7 +94,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         found = await self._stores.clusters.cluster(request.cluster_id)
         if assigned is not None and not _is_shared(found) and found.id not in assigned:
             raise unknown_cluster(request.cluster_id)
-        return messages.cluster(found)
+        return messages.cluster(found, with_models=assigned is None)
 
     async def _assigned(self) -> set[str] | None:
         """The clusters that the caller's projects are assigned to; None for every one."""

@@ -168,6 +168,13 @@ class PutServing(Body):
             "higher one start first and end last, and Kueue has a class for each."
         ),
     ] = "normal"
+    dedicated: Annotated[
+        bool,
+        Field(
+            description="Of a fine-tuned model: it has engines of its own, which run its base and "
+            "serve it alone.",
+        ),
+    ] = False
 
 
 def _render(serving: pb.Serving) -> Json:
@@ -210,6 +217,7 @@ def servings_router(app: App) -> APIRouter:
             idle_seconds=body.idle_seconds,
             sleep_seconds=body.sleep_seconds,
             clusters=body.clusters,
+            dedicated=body.dedicated,
         )
         for cluster_id in body.clusters:
             # Refuses one that is not there, or not for the project.

@@ -75,6 +75,8 @@ class AdapterPlacement:
 
     def of(self, engine: Engine) -> tuple[str, ...]:
         """The adapters that an engine should load, the most needed first."""
+        if engine.is_dedicated:
+            return engine.adapters
         base = engine.version_id
         if engine.id not in self._placed.get(base, ()):
             present = [one for one in self._engines[base] if self._runs(one)]
@@ -87,8 +89,8 @@ class AdapterPlacement:
         return tuple(versions)[: self._state.policy.max_adapters]
 
     def asked_at(self, engine: Engine) -> float:
-        """The time when a request asked last for an adapter of which it has to answer for a merged
-        copy that starts; 0 for none.
+        """The time when a request asked last for an adapter for which it has to answer until one of
+        the adapter's own engines does; 0 for none.
         """
         kept = (one for one in engine.adapters if self._keeps(engine, one))
         return max(map(self._state.asked_at, kept), default=0.0)
@@ -120,7 +122,7 @@ class AdapterPlacement:
             hosts,
             demands,
             lambda host, version: self._may_have(known[host], version),
-            target=state.target(base),
+            target=state.settings.target(base),
         )
 
     def _has_all(self, engine: Engine, demands: list[AdapterDemand]) -> bool:
@@ -165,10 +167,12 @@ class AdapterPlacement:
         return is_permitted and not why_not_loaded(engine, name)
 
     def _keeps(self, engine: Engine, version: str) -> bool:
-        """Returns True for an adapter that its merged copy will answer for, and does not yet."""
+        """Returns True for an adapter that engines of its own will answer for, and do not yet."""
         state = self._state
         name = state.names.get(version)
-        if name is None or name.copied_from != engine.version_id or not state.wants.get(version):
+        if name is None or name.base_version_id != engine.version_id:
+            return False
+        if not state.wants.get(version):
             return False
         own = (one for one in state.running.values() if one.version_id == version)
         return not why_not_loaded(engine, name) and not any(map(state.answers, own))

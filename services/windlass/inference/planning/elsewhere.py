@@ -4,11 +4,13 @@ The first keeps its place in its cluster's queue. The one that answers first tak
 among the engines of the model, and the other ends.
 """
 
-from collections import Counter
+from typing import NamedTuple
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import AWAITED_SECONDS, Engine
+from windlass.inference.places import CandidateCluster
 from windlass.inference.planning import replacing
+from windlass.inference.planning.candidates import candidates_of
 from windlass.inference.planning.round import SUBSTITUTE, Round
 from windlass.inference.planning.yielding import has_room
 from windlass.workload_phases import TERMINAL_PHASES
@@ -25,8 +27,16 @@ def is_substitute(state: Round, engine: Engine) -> bool:
     )
 
 
-def ask_elsewhere(state: Round, version: str) -> tuple[Engine | None, clusters_pb2.Cluster] | None:
-    """Returns the cluster where a substitute should start, and the one that ends for it.
+class OtherCluster(NamedTuple):
+    """A cluster where a substitute should start, why, and the one that ends for it."""
+
+    cluster_id: str
+    reason: str
+    present: Engine | None
+
+
+def ask_elsewhere(state: Round, version: str) -> OtherCluster | None:
+    """Returns the cluster that should be asked for a substitute.
 
     None where no engine has waited for long, or no other cluster could be asked.
     """
@@ -36,28 +46,41 @@ def ask_elsewhere(state: Round, version: str) -> tuple[Engine | None, clusters_p
     present = state.running.get((version, SUBSTITUTE))
     if present is not None and not state.waits.is_long(present, state.now):
         return None
-    cluster = _next(state, version, present, {one.cluster_id for one in held_back})
-    if cluster is None or (present is None and not has_room(state, version)):
+    found = _next(state, version, present, {one.cluster_id for one in held_back})
+    if found is None or (present is None and not has_room(state, version)):
         return None
-    return present, cluster
+    free = f"; {found.room.words}" if found.room.words else ""
+    return OtherCluster(
+        found.cluster_id, f"another cluster did not admit one in time{free}", present
+    )
 
 
 def _next(
-    state: Round, version: str, present: Engine | None, asked: set[str]
-) -> clusters_pb2.Cluster | None:
-    """The cluster to ask: one with few engines of the version; of those, each in its turn."""
-    same = Counter(one.cluster_id for one in state.engines_of(version))
+    state: Round, version: str, present: Engine | None, held_back: set[str]
+) -> CandidateCluster | None:
+    """The cluster to ask: each in its turn, those with room in the quota before others.
+
+    Whatever agents say of their quotas, none is asked twice before all others were.
+    """
+    others = {one.cluster_id: one for one in candidates_of(state, version)}
     last = present.cluster_id if present else ""
-    others = [
-        one
-        for one in state.candidates(version)
-        if one.id not in asked
-        and one.id != last
-        and not state.is_full(one)
+    there, asked = others.get(last), state.waits.asked(version)
+
+    def may_be_asked(one: CandidateCluster) -> bool:
+        if one.cluster_id in held_back or one.cluster_id == last or one.is_full:
+            return False
         # A place in a queue is given up for none that is worse.
-        and (not last or same[one.id] <= same[last])
-    ]
-    return min(others, key=lambda one: (same[one.id], one.id <= last, one.id), default=None)
+        return there is None or one.same <= there.same or _has_room_now(one, there)
+
+    def turn(one: CandidateCluster) -> tuple[int, bool, int, bool, str]:
+        waits = not one.room.is_there
+        return asked[one.cluster_id], waits, one.same, not one.has_files, one.cluster_id
+
+    return min(filter(may_be_asked, others.values()), key=turn, default=None)
+
+
+def _has_room_now(one: CandidateCluster, there: CandidateCluster) -> bool:
+    return one.room.is_there and not there.room.is_there
 
 
 def _is_held_back(state: Round, engine: Engine) -> bool:

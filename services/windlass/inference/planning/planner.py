@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import (
@@ -14,8 +13,10 @@ from windlass.inference.domain import (
     View,
     why_none_sleeps,
 )
+from windlass.inference.places import choose
 from windlass.inference.planning import elsewhere, replacing, sleeping
 from windlass.inference.planning.adapters import AdapterPlacement, AdapterStays
+from windlass.inference.planning.candidates import candidates_of
 from windlass.inference.planning.changes import EngineChanges
 from windlass.inference.planning.revising import is_over, revised
 from windlass.inference.planning.round import SUBSTITUTE, Round, Slot
@@ -102,7 +103,7 @@ class Planner:
         return bool(replica), share, replica, -self._round.used_at(version), version
 
     def _by_priority(self, slot: Slot) -> tuple[int, tuple[bool, int, int, float, str]]:
-        return -self._round.rank(slot[0]), self._turn(slot)
+        return -self._round.settings.rank(slot[0]), self._turn(slot)
 
     def _goes_before(self, slot: Slot, other: Slot) -> bool:
         """Returns True for an engine of the same project and number of a higher priority."""
@@ -125,28 +126,29 @@ class Planner:
     def _ask_elsewhere(self, version: str) -> None:
         state = self._round
         if found := elsewhere.ask_elsewhere(state, version):
-            present, cluster = found
-            if present is not None:
-                state.end(present)
-            state.waits.ask(version)
-            self._start(version, SUBSTITUTE, cluster)
+            if found.present is not None:
+                state.end(found.present)
+            state.waits.ask(version, found.cluster_id)
+            self._start_in(version, SUBSTITUTE, found.cluster_id, found.reason)
 
-    def _start(
-        self, version: str, replica: int, cluster: clusters_pb2.Cluster | None = None
-    ) -> None:
+    def _start(self, version: str, replica: int) -> None:
+        state = self._round
+        if replica:
+            sleeping.make_room(state, version)
+        cluster_id, reason = choose(candidates_of(state, version))
+        self._start_in(version, replica, cluster_id, reason)
+
+    def _start_in(self, version: str, replica: int, cluster_id: str, reason: str) -> None:
         state = self._round
         base = state.names[version]
-        if replica and cluster is None:
-            sleeping.make_room(state, version)
-        cluster = cluster or min(state.candidates(version), key=partial(self._order, version))
         engine = Engine(
             id=state.new_id(),
             version_id=base.version_id,
             model=base.model,
             project_id=base.project_id,
             organization_id=base.organization_id,
-            cluster_id=cluster.id,
-            engine=state.kind(version),
+            cluster_id=cluster_id,
+            engine=state.settings.kind(version),
             desired=RUNNING,
             generation=1,
             put_generation=0,
@@ -154,49 +156,38 @@ class Planner:
             created_at=state.now,
             urls_at=state.now,
             replica=replica,
+            placement_reason=reason,
         )
         engine = state.configured(engine)
-        state.add(replace(engine, adapters=self._adapters.of(engine)))
-
-    def _order(
-        self, version: str, cluster: clusters_pb2.Cluster
-    ) -> tuple[bool, float, bool, int, int, str]:
-        """Returns the sort key of a cluster: room first, then few of the same engines for its
-        weight, then assigned ones, then the price there, then load.
-        """
-        state = self._round
-        assigned = state.view.assignment(cluster.id, state.names[version].project_id)
-        price = assigned.price_micros if assigned else 0
-        load, full = state.load[cluster.id], state.is_full(cluster)
-        same = sum(one.cluster_id == cluster.id for one in state.engines_of(version))
-        share = (same + 1) / state.weight(version, cluster.id)
-        return full, share, cluster.shared, price, load, cluster.id
+        own = (version,) if base.is_dedicated else self._adapters.of(engine)
+        state.add(replace(engine, adapters=own))
 
     def _why_nowhere(self, version: str) -> str:
-        if self._round.names[version].stack:
+        state, settings = self._round, self._round.settings
+        if state.names[version].stack:
             return self._why_no_stack(version)
-        if self._round.lacks(self._round.draft_id(version)):
+        if settings.lacks(settings.draft_id(version)):
             return "The draft model of its serving was deleted; set another, or none."
-        if self._round.able(version):
+        if state.able(version):
             return "A model that requests ask for starts first where it could run."
-        engine, clusters = self._round.kind(version), self._round.view.clusters.values()
+        engine, clusters = settings.kind(version), state.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
-        if self._round.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
+        if settings.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
             return refusal
-        wish = self._round.wish(version)
-        if not any(self._round.runs(version, one) for one in clusters):
+        wish = settings.wish(version)
+        if not any(state.runs(version, one) for one in clusters):
             return (
                 f"No live cluster runs the engine {engine!r} on {wish.nodes} nodes together: that "
                 "takes Kubernetes with LeaderWorkerSet."
             )
-        if not any(self._round.weight(version, one.id) for one in clusters):
+        if not any(settings.weight(version, one.id) for one in clusters):
             return "None of the clusters in which its serving lets it run is live."
         most = max(one.capacity.gpus for one in clusters)
         if (gpus := wish.gpus * wish.nodes) > most:
             return f"Each engine should have {gpus} GPUs; the largest live cluster has {most}."
         holding = [one for one in clusters if engine in one.capacity.engines]
-        devices = self._round.devices
+        devices = settings.devices
         refusals = [(devices.rooms(wish, one).most, devices.refusal(wish, one)) for one in holding]
         if all(why for _, why in refusals):
             return max(refusals)[1]
@@ -206,7 +197,7 @@ class Planner:
         )
 
     def _why_no_stack(self, version: str) -> str:
-        name, stack = self._round.names[version].stack, self._round.stack(version)
+        name, stack = self._round.names[version].stack, self._round.settings.stack(version)
         if stack is None:
             return f"The serving stack {name!r} is not described any more."
         cluster = self._round.view.clusters.get(stack.cluster_id)

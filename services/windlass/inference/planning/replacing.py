@@ -59,11 +59,12 @@ def is_replacement(state: Round, engine: Engine) -> bool:
 
 def is_outdated(state: Round, engine: Engine) -> bool:
     """Returns True if an engine runs otherwise, or elsewhere, than its model's serving says."""
-    is_elsewhere = not state.weight(engine.version_id, engine.cluster_id)
+    is_elsewhere = not state.settings.weight(engine.version_id, engine.cluster_id)
     configured = state.configured(engine)
     if state.sleeps_untold(engine):
         configured = replace(configured, sleeps=engine.sleeps)
-    return is_elsewhere or engine != configured
+    is_dedicated = state.names[engine.version_id].is_dedicated
+    return is_elsewhere or engine != configured or engine.is_dedicated != is_dedicated
 
 
 def makes_room(state: Round, engine: Engine) -> bool:

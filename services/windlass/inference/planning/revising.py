@@ -16,7 +16,7 @@ MESSAGE_LENGTH = 500
 def is_over(state: Round, engine: Engine) -> bool:
     """Returns True if an engine has to end, whatever becomes of others."""
     version = engine.version_id
-    if version not in state.names or state.lacks(engine.draft_version_id):
+    if version not in state.names or state.settings.lacks(engine.draft_version_id):
         return True
     if not state.wants.get(version):
         return not _answers_yet(state, engine)
@@ -42,7 +42,7 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
     if engine.version_id not in state.wants:
         # It only answers until others do.
         return engine
-    stack = state.stack(engine.version_id)
+    stack = state.settings.stack(engine.version_id)
     if stack is not None and stack.updated_at > engine.urls_at:
         return state.renewed(replace(engine, failures=0, failed_at=0.0, retry_at=0.0, error=""))
     engine = _judged(state, engine)
@@ -50,7 +50,9 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
         return engine
     idle = state.now - adapters.asked_at(engine)
     able = replace(engine, sleeps=engine.sleeps or state.sleeps_untold(engine))
-    asleep = idle >= state.sleep_seconds(engine.version_id) and sleeping.is_due(state, able)
+    asleep = idle >= state.settings.sleep_seconds(engine.version_id) and sleeping.is_due(
+        state, able
+    )
     # One that sleeps loads no other adapters before it wakes.
     wanted = engine.adapters if asleep else adapters.of(engine)
     if asleep != engine.asleep or set(wanted) != set(engine.adapters):
@@ -66,7 +68,10 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
 
 def _is_forbidden(state: Round, engine: Engine) -> bool:
     """Returns True if its cluster lives and may not have it any more, or lost its stack."""
-    project, stack = state.names[engine.version_id].project_id, state.stack(engine.version_id)
+    project, stack = (
+        state.names[engine.version_id].project_id,
+        state.settings.stack(engine.version_id),
+    )
     if stack is not None and stack.cluster_id != engine.cluster_id:
         return True
     is_there = engine.cluster_id in state.view.clusters

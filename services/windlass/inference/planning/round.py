@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.bounds import NORMAL_PRIORITY, PRIORITIES, TARGET_REQUESTS
-from windlass.engine_arguments import UNCHOSEN, completed
 from windlass.inference.copies import why_not_loaded
 from windlass.inference.domain import (
     AWAITED_SECONDS,
@@ -23,8 +21,8 @@ from windlass.inference.domain import (
     View,
     WantedVersion,
 )
+from windlass.inference.places import QuotaRoom, VersionSettings
 from windlass.inference.planning.changes import EngineChanges, deleted
-from windlass.inference.planning.devices import DIVIDE, DeviceCheck, EngineWish
 from windlass.inference.planning.scaling import (
     AWAY,
     EngineUse,
@@ -33,7 +31,7 @@ from windlass.inference.planning.scaling import (
     Scalers,
 )
 from windlass.inference.planning.waits import Waits
-from windlass.inference.stacks.stack import REACHES, Stack
+from windlass.inference.stacks.stack import REACHES
 
 # The place of an engine: its version, and its number among the engines of that.
 Slot = tuple[str, int]
@@ -61,6 +59,7 @@ class Round:
         self.view = view
         self.names = view.names
         self.policy = policy
+        self.settings = VersionSettings(view.names, rows.servings, rows.stacks, policy)
         self.new_id = new_id
         self.waits = waits
         self.changes = EngineChanges()
@@ -73,17 +72,15 @@ class Round:
             if engine.desired == RUNNING
         }
         self._ids = {engine.id for engine in self.running.values()}
-        self._wishes: dict[str, EngineWish] = {}
-        self.devices = DeviceCheck(policy.max_adapters)
         # As they were, of those that have another number now.
         self._rows: dict[str, Engine] = {}
         # Ids of engines on which something was decided.
         self._noted: set[str] = set()
-        self._stacks = rows.stacks
+        self._prefetched = rows.prefetched
+        self.quota = QuotaRoom(view, self.running.values())
         self.load = Counter(engine.cluster_id for engine in self.counted())
         # How many engines of a version run whether or not somebody asks.
         self._pinned = Counter[str]()
-        self._servings = {one.version_id: one for one in rows.servings}
         self._shares = Counter(engine.project_id for engine in self.counted())
         # Versions of which an engine answers.
         self._answering = {
@@ -115,7 +112,7 @@ class Round:
             want = replace(want, engine_version_id=name.engine_version_id)
         # What served a deleted adapter stays warm for its siblings until it is idle.
         known = want.engine_version_id in self.names
-        limit = self._idle_seconds(want.engine_version_id) if known else UNKNOWN_SECONDS
+        limit = self.settings.idle_seconds(want.engine_version_id) if known else UNKNOWN_SECONDS
         if want.engine_version_id not in self._answering:
             # Whoever waits for its start says so every ten seconds.
             limit = max(limit, WAITED_SECONDS)
@@ -152,10 +149,7 @@ class Round:
 
     def has_loaded(self, engine: Engine, version: str) -> bool:
         """Returns True if an engine answers for an adapter."""
-        loaded = self.view.status(engine).adapters
-        return self.answers(engine) and any(
-            one.version_id == version and not one.error for one in loaded
-        )
+        return self.answers(engine) and self.view.has_loaded(engine, version)
 
     def replicas(self, version: str) -> int:
         """The number of engines that a wanted version should have."""
@@ -178,11 +172,6 @@ class Round:
             rows.loads.get(version, 0), line.requests, line.seconds, line.background, uses
         )
         return scalers.decide(version, self.now, len(engines), load, bounds)
-
-    def target(self, version: str) -> int:
-        """The open requests that each engine of a version should have."""
-        serving = self._serving(version)
-        return (serving and serving.target_requests) or TARGET_REQUESTS
 
     def used_at(self, version: str) -> float:
         """The time when a wanted version was wanted last."""
@@ -212,86 +201,21 @@ class Round:
 
     def answers(self, engine: Engine) -> bool:
         """Returns True if requests for the engine's own version can be sent to it."""
-        return self.view.answers(engine, self.view.names[engine.version_id].project_id)
+        own = engine.version_id
+        if engine.is_dedicated and not self.view.has_loaded(engine, own):
+            return False
+        return self.view.answers(engine, self.names[own].project_id)
 
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
-        wish = self.wish(engine.version_id)
-        return replace(
-            engine,
-            engine=wish.kind,
-            arguments=wish.arguments,
-            gpus=wish.gpus if wish.gpus or wish.nodes > 1 else self._fitting(engine, wish),
-            # An engine of before there were several has none.
-            nodes=wish.nodes if wish.nodes > 1 else 0,
-            accelerator=wish.accelerator,
-            memory_bytes=wish.memory_bytes,
-            priority=wish.priority,
-            draft_version_id=self.draft_id(engine.version_id),
-            sleeps=bool(self.sleep_seconds(engine.version_id)),
-        )
-
-    def wish(self, version: str) -> EngineWish:
-        """The needs of each engine of a version, wherever it runs."""
-        if version not in self._wishes:
-            kind, serving = self.kind(version), self._serving(version)
-            arguments = serving.arguments if serving else UNCHOSEN
-            self._wishes[version] = EngineWish(
-                name=self.names[version],
-                kind=kind,
-                arguments=completed(arguments, self.names[version].derived(kind)),
-                gpus=serving.gpus if serving else 0,
-                nodes=max(1, serving.nodes) if serving else 1,
-                draft=self.names.get(self.draft_id(version)),
-                accelerator=serving.accelerator if serving else "",
-                memory_bytes=serving.memory_bytes if serving else 0,
-                priority=serving.priority if serving else NORMAL_PRIORITY,
-            )
-        return self._wishes[version]
-
-    def rank(self, version: str) -> int:
-        """The place of a version's priority among priorities, the lowest being 0."""
-        return PRIORITIES.index(self.wish(version).priority)
-
-    def kind(self, version: str) -> str:
-        """The kind of engine that a version should have."""
-        if name := self.names[version].stack:
-            return self._stacks[name].kind if name in self._stacks else REACHES
-        serving = self._serving(version)
-        return (serving and serving.engine) or self.policy.engine
-
-    def weight(self, version: str, cluster_id: str) -> int:
-        """The share of a version's engines that a cluster should have; 0: none may run there."""
-        serving = self._serving(version)
-        return serving.weight(cluster_id) if serving else 1
-
-    def _idle_seconds(self, version: str) -> float:
-        serving = self._serving(version)
-        return (serving and serving.idle_seconds) or self.policy.idle_seconds
-
-    def sleep_seconds(self, version: str) -> int:
-        """The seconds without a request before engines of a version sleep; 0: they do not."""
-        serving = self._serving(version)
-        return serving.sleep_seconds if serving else 0
+        cluster = self.view.clusters.get(engine.cluster_id)
+        return self.settings.configured(engine, cluster, is_new=engine.id not in self._ids)
 
     def sleeps_untold(self, engine: Engine) -> bool:
         """Returns True if an engine can sleep where it is, though it may not be started for it."""
         cluster = self.view.clusters.get(engine.cluster_id)
         can = cluster is None or engine.engine in cluster.capacity.sleeping_engines
         return engine.engine in UNTOLD and can
-
-    def _serving(self, version: str) -> Serving | None:
-        """The serving that says how the engines of a version run."""
-        return self._servings.get(self.names[version].settings_version_id)
-
-    def draft_id(self, version: str) -> str:
-        """The version that guesses for the engines of a version; empty for none."""
-        serving = self._serving(version)
-        return serving.draft_version_id if serving else ""
-
-    def lacks(self, draft_id: str) -> bool:
-        """Returns True for a draft that was deleted."""
-        return bool(draft_id) and draft_id not in self.names
 
     def candidates(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that may start an engine of a version, full ones among them.
@@ -305,16 +229,17 @@ class Round:
 
     def able(self, version: str) -> list[clusters_pb2.Cluster]:
         """The clusters that could run an engine of a version, whoever else starts there."""
-        if self.lacks(self.draft_id(version)):
+        settings = self.settings
+        if settings.lacks(settings.draft_id(version)):
             return []
-        wish, project = self.wish(version), self.names[version].project_id
+        wish, project = settings.wish(version), self.names[version].project_id
         return [
             cluster
             for cluster in self.view.clusters.values()
             if self.runs(version, cluster)
-            and self.weight(version, cluster.id)
+            and settings.weight(version, cluster.id)
             and wish.gpus * wish.nodes <= cluster.capacity.gpus
-            and not self.refusal(version, cluster)
+            and not settings.refusal(version, cluster)
             and self.view.permits(cluster.id, project)
             and self.view.has_place(cluster.id, project)
             and self.view.reaches(cluster.id)
@@ -323,40 +248,26 @@ class Round:
     def runs(self, version: str, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has the kind of engine of a version, or reaches its stack."""
         if self.names[version].stack:
-            stack = self.stack(version)
+            stack = self.settings.stack(version)
             is_there = stack is not None and cluster.id == stack.cluster_id
             return is_there and REACHES in cluster.capacity.engines
-        kind = self.kind(version)
-        if self.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
+        kind = self.settings.kind(version)
+        if self.settings.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
             return False
         return kind in (
             cluster.capacity.grouped_engines
-            if self.wish(version).nodes > 1
+            if self.settings.wish(version).nodes > 1
             else cluster.capacity.engines
         )
-
-    def stack(self, version: str) -> Stack | None:
-        """The serving stack that has a version; None of a model of ours, or an unknown stack."""
-        return self._stacks.get(self.names[version].stack)
-
-    def refusal(self, version: str, cluster: clusters_pb2.Cluster) -> str:
-        """Returns why a cluster can never run a version; empty if it may."""
-        return self.devices.refusal(self.wish(version), cluster)
-
-    def _fitting(self, engine: Engine, wish: EngineWish) -> int:
-        """The GPUs of an engine whose serving asks for none; 0 for what is usual."""
-        if wish.kind not in DIVIDE and not wish.accelerator:
-            return 0
-        cluster = self.view.clusters.get(engine.cluster_id)
-        if cluster is None or not (wish.accelerator or self.devices.rooms(wish, cluster).rooms):
-            # What was chosen stays, also while the cluster is away.
-            return engine.gpus
-        now = engine.gpus if engine.id in self._ids else None
-        return self.devices.gpus(wish, cluster, now)
 
     def is_full(self, cluster: clusters_pb2.Cluster) -> bool:
         """Returns True if a cluster has no place for another engine."""
         return self.load[cluster.id] >= cluster.capacity.engine_slots
+
+    def has_files(self, cluster_id: str, version: str) -> bool:
+        """Returns True if the files of a version are in a cluster already, as far as is known."""
+        files, cluster = self.names[version].files_version_id, self.view.clusters[cluster_id]
+        return (cluster_id, files) in self._prefetched or files in cluster.capacity.model_versions
 
     def renewed(self, engine: Engine) -> Engine:
         """The engine's next generation, with fresh URLs."""
@@ -405,6 +316,7 @@ class Round:
         if not engine.is_adopted:
             self.load[engine.cluster_id] += number
             self._shares[engine.project_id] += number
+            self.quota.count(engine, number)
 
     def complain(self, version: str, error: str) -> None:
         """Says why a version has fewer engines than it should have, once that has lasted."""

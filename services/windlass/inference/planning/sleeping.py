@@ -20,7 +20,7 @@ def is_due(state: Round, engine: Engine) -> bool:
     No request has asked for its version, nor for an adapter of it, for as long as its serving
     says. One that does not answer is left to start first, unless it waits for a GPU.
     """
-    seconds = state.sleep_seconds(engine.version_id)
+    seconds = state.settings.sleep_seconds(engine.version_id)
     if not (seconds and engine.sleeps):
         return False
     since = max(state.asked_at(engine.version_id), engine.created_at)

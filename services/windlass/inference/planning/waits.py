@@ -1,5 +1,6 @@
 """Memory of how long engines have waited for their clusters to admit them."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -21,8 +22,8 @@ class Waits:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        # By version.
-        self._asked: dict[str, int] = {}
+        # Clusters by version, and how often each was.
+        self._asked: dict[str, Counter[str]] = {}
         # When another one ended for each.
         self._given: dict[str, float] = {}
 
@@ -34,7 +35,7 @@ class Waits:
         starting = {one.id for one, phase in phases if phase != clusters_pb2.PHASE_RUNNING}
         self._given = {one: at for one, at in self._given.items() if one in starting}
         versions = {one.version_id for one in waiting}
-        self._asked = {one: count for one, count in self._asked.items() if one in versions}
+        self._asked = {one: counts for one, counts in self._asked.items() if one in versions}
 
     def seconds(self, engine: Engine, now: float) -> float:
         """Seconds that an engine has waited; 0 if it does not."""
@@ -42,13 +43,17 @@ class Waits:
 
     def is_long(self, engine: Engine, now: float) -> bool:
         """Returns True if another cluster should be asked for an engine."""
-        asked = self._asked.get(engine.version_id, 0)
+        asked = self.asked(engine.version_id).total()
         patience = doubled(ASK_SECONDS, asked, longest=MAX_ASK_SECONDS)
         return self.seconds(engine, now) > patience
 
-    def ask(self, version_id: str) -> None:
+    def asked(self, version_id: str) -> Counter[str]:
+        """Counts how often each cluster was asked since engines of a version wait."""
+        return self._asked.get(version_id, Counter())
+
+    def ask(self, version_id: str, cluster_id: str) -> None:
         """Notes that one more cluster is asked."""
-        self._asked[version_id] = self._asked.get(version_id, 0) + 1
+        self._asked.setdefault(version_id, Counter())[cluster_id] += 1
 
     def is_due_a_place(self, engine: Engine, now: float) -> bool:
         """Returns True if a sleeping engine should end for one that waits, or has failed.

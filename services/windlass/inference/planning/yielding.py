@@ -139,7 +139,7 @@ def _evict(state: Round, version: str, *, among: Sequence[Engine]) -> bool:
     )
     # Of its project what has the lowest priority goes, and by the same order.
     own = [one for one in idle if _goes_before(state, one, victim)]
-    give_up(state, min(own, key=lambda one: state.rank(one.version_id), default=victim))
+    give_up(state, min(own, key=lambda one: state.settings.rank(one.version_id), default=victim))
     return True
 
 
@@ -148,7 +148,7 @@ def _goes_before(state: Round, engine: Engine, other: Engine) -> bool:
     priority.
     """
     same = (engine.project_id, engine.asleep) == (other.project_id, other.asleep)
-    return same and state.rank(engine.version_id) < state.rank(other.version_id)
+    return same and state.settings.rank(engine.version_id) < state.settings.rank(other.version_id)
 
 
 def give_up(state: Round, engine: Engine) -> None:

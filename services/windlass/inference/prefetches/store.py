@@ -14,7 +14,7 @@ from windlass.core.db.paging import newest_first
 from windlass.core.errors import ResourceExhausted
 from windlass.core.quotas import Quota, Quotas
 from windlass.inference.loads import CLOCK
-from windlass.inference.prefetches.prefetch import FAILED, MAX_OPEN, OPEN, Prefetch
+from windlass.inference.prefetches.prefetch import FAILED, MAX_OPEN, OPEN, READY, Prefetch
 
 DAY_SECONDS = 86_400.0
 # How long one that is over can be looked at.
@@ -140,6 +140,14 @@ class PrefetchStore:
         async with self._database.autocommit() as connection:
             now = (await connection.execute(sa.select(CLOCK))).scalar_one()
             return now, [_to_prefetch(row) for row in await connection.execute(query)]
+
+    async def brought(self) -> frozenset[tuple[str, str]]:
+        """Clusters and versions whose files were brought there within the days that rows stay."""
+        columns = prefetches.c.cluster_id, prefetches.c.version_id
+        are_there = prefetches.c.state == READY, prefetches.c.finished_at > CLOCK - KEPT_SECONDS
+        async with self._database.autocommit() as connection:
+            rows = await connection.execute(sa.select(*columns).where(*are_there))
+            return frozenset((row.cluster_id, row.version_id) for row in rows)
 
     async def finish(self, prefetch: Prefetch, state: str, error: str) -> None:
         """Notes that it is over, so that the cluster may forget it."""

@@ -56,6 +56,13 @@ _OF_ENGINES = (
     "target_gpu", "target_wait_seconds", "schedule", "idle_seconds", "sleep_seconds", "clusters",
 )  # fmt: skip
 _ACCELERATOR = re.compile(rf"[A-Za-z0-9][A-Za-z0-9 ._/()+-]{{0,{ACCELERATOR_LENGTH - 1}}}")
+# Of these, what is about their number and their time.
+_OF_LOAD = frozenset(
+    {
+        "max_replicas", "target_requests", "target_cache", "target_gpu", "target_wait_seconds",
+        "schedule", "idle_seconds",
+    }
+)  # fmt: skip
 # The most of what is at least 0.
 _MOST = {
     "min_replicas": MAX_REPLICAS,
@@ -69,9 +76,9 @@ _MOST = {
 
 
 # What gateways of the release before do not know, and where nobody has said otherwise.
-_USUAL: dict[str, str | int] = {
+_USUAL: dict[str, str | int | bool] = {
     "target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0, "sleep_seconds": 0,
-    "accelerator": "", "memory_bytes": 0, "priority": NORMAL_PRIORITY,
+    "accelerator": "", "memory_bytes": 0, "priority": NORMAL_PRIORITY, "dedicated": False,
 }  # fmt: skip
 
 
@@ -232,16 +239,31 @@ def require_plain(
     is_copy: bool,
 ) -> None:
     """Raises InvalidArgument where an adapter is told how the engines of its base run."""
+    own: frozenset[str] = frozenset()
     where = f"whose engines answer for it; set {{name}} for {base.id}"
     if is_copy:
         where = "and its merged copy has engines like those; only min_replicas can be set for it"
+    elif request.dedicated:
+        own = _OF_LOAD
+        where = f"and its own engines run like those; set {{name}} for {base.id}"
     default = pb.PutServingRequest()
     complete(default, None)
     for name in _OF_ENGINES:
-        if getattr(request, name) != getattr(default, name):
+        if name not in own and getattr(request, name) != getattr(default, name):
             raise InvalidArgument(
                 f"{model.id} is an adapter of {base.id}, {where.format(name=name)}.", param=name
             )
+
+
+def require_adapter(
+    request: pb.PutServingRequest, model: models_pb2.Model, base: models_pb2.Model
+) -> None:
+    """Raises InvalidArgument for a dedicated model that shares its engines with no other."""
+    if request.dedicated and not base.id:
+        raise InvalidArgument(
+            f"{model.id} is no adapter of another model: its engines serve it alone already.",
+            param="dedicated",
+        )
 
 
 def require_own_engines(model: models_pb2.Model) -> None:

@@ -27,6 +27,7 @@ from windlass.inference.routing import hindrance
 from windlass.inference.servings.checks import (
     arguments_of,
     complete,
+    require_adapter,
     require_base,
     require_bounds,
     require_group,
@@ -87,14 +88,15 @@ class ServingRequests:
         complete(request, _serving_of(model, rows))
         require_needs(request)
         view = await self._observed.known_view(rows)
+        require_adapter(request, model, base)
         require_sleep(request, self._policy, view.clusters.values())
         serving = _described(request, resolved, arguments, draft)
         names = await self._names_with(serving, rows)
         name = names.get(serving.version_id)
-        is_copy = name is not None and bool(name.copied_from)
         if base.id:
-            require_plain(request, model, base, is_copy=is_copy)
-        if base.id and base.project_id != model.project_id and not is_copy:
+            require_plain(request, model, base, is_copy=name is not None and name.is_copy)
+        has_own = name is not None and bool(name.base_version_id)
+        if base.id and base.project_id != model.project_id and not has_own:
             require_base(principal, model, base)
         await self._servings.put(serving, partial(self._require_room, names))
         self._wake.touch("inference")
@@ -211,6 +213,7 @@ def _described(
         schedule=schedule_of(request),
         idle_seconds=request.idle_seconds,
         sleep_seconds=request.sleep_seconds,
+        dedicated=request.dedicated,
         clusters=tuple(request.clusters.items()),
     )
 
@@ -275,6 +278,7 @@ def _shown(serving: Serving, rows: Rows, view: View, engine: str) -> pb.Serving:
         idle_seconds=serving.idle_seconds,
         sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
+        dedicated=serving.dedicated,
         preset=own.preset if own else "",
         derived_arguments=to_message(_derived(own, serving, engine)) if own else None,
     )

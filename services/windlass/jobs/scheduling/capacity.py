@@ -11,9 +11,10 @@ from windlass.core.clock import now_ms
 from windlass.core.db import Database
 from windlass.core.db.paging import whole
 from windlass.jobs.domain.job import TERMINAL, JobState
-from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, in_kinds, snapshot_of
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, snapshot_of
 from windlass.jobs.scheduling.scoring import Load, Waiting
 from windlass.jobs.storage.tables import jobs
+from windlass.kubernetes.quota_kinds import in_kinds
 
 LOOK_SECONDS = 1.0
 # With no cluster, somebody may wait for the first; but not each new job is worth a look.

@@ -5,17 +5,14 @@ from dataclasses import dataclass, field
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain.job import Job, ProjectPlacement
+from windlass.kubernetes.quota_kinds import in_kinds, kind_of
 
 KUBERNETES = "kubernetes"
 # The role of a cluster that takes jobs.
 JOBS = "jobs"
-# What Kueue counts beside accelerators.
-_PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
-
 
 # Amounts by kind (`gpus`, `cpu`, `memory`), in Kueue's units: CPUs in thousandths, bytes.
 Amounts = Mapping[str, int]
-GPUS = "gpus"
 
 
 def asked_by(job: Job) -> dict[str, int]:
@@ -23,20 +20,6 @@ def asked_by(job: Job) -> dict[str, int]:
     each = job.spec.resources
     amounts = in_kinds(each.gpus, each.cpus, each.memory_bytes)
     return {kind: amount * job.nodes for kind, amount in amounts.items() if amount}
-
-
-def in_kinds(gpus: int, cpus: int, memory_bytes: int) -> dict[str, int]:
-    """Amounts by kind of whole CPUs and bytes."""
-    return {GPUS: gpus, "cpu": 1000 * cpus, "memory": memory_bytes}
-
-
-def spelled(kind: str, amount: int) -> str:
-    """An amount in words: `8 GPUs`, `1.5 CPUs`, `64 GiB of memory`."""
-    if kind == GPUS:
-        return f"{amount} GPU{'' if amount == 1 else 's'}"
-    if kind == "cpu":
-        return f"{amount / 1000:g} CPU{'' if amount == 1000 else 's'}"
-    return f"{amount / 2**30:.4g} GiB of memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +33,7 @@ class FlavorQuota:
     @property
     def kind(self) -> str:
         """`gpus` for whatever counts devices, else the resource's own name."""
-        plain = self.resource in _PLAIN or self.resource.startswith("hugepages-")
-        return self.resource if plain else GPUS
+        return kind_of(self.resource)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

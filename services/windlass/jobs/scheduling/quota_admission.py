@@ -6,9 +6,9 @@ from windlass.jobs.scheduling.cluster_snapshot import (
     ClusterSnapshot,
     SchedulableCluster,
     asked_by,
-    spelled,
 )
 from windlass.jobs.scheduling.scoring import excess, lacks
+from windlass.kubernetes.quota_kinds import spelled
 
 
 def require_quota(job: Job, snapshot: ClusterSnapshot | None) -> None:

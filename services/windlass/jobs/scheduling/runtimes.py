@@ -7,7 +7,8 @@ from windlass import graders
 from windlass.backends import BackendError, InvalidConfig, LLMBackend, Sizing, get_backend, methods
 from windlass.core.errors import InvalidArgument
 from windlass.core.suggestions import did_you_mean
-from windlass.jobs.scheduling.cluster_snapshot import GPUS, ClusterSnapshot, SchedulableCluster
+from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot, SchedulableCluster
+from windlass.kubernetes.quota_kinds import GPUS
 
 AT = "windlass.runtime"
 _SIZING = Sizing(examples=1000, model_bytes=10**9)

@@ -21,14 +21,13 @@ from dataclasses import dataclass, field, replace
 
 from windlass.jobs.domain.job import Job
 from windlass.jobs.scheduling.cluster_snapshot import (
-    GPUS,
     Amounts,
     ClusterQueueState,
     ClusterSnapshot,
     SchedulableCluster,
     asked_by,
-    spelled,
 )
+from windlass.kubernetes.quota_kinds import GPUS, spelled
 
 ASSIGNMENT, HEADROOM, PART, SPREAD, PRICE, LOCALITY, QUEUE = 200, 100, 40, 20, 30, 10, 50
 # Nothing known of the room neither speaks for a cluster nor against it.

@@ -56,7 +56,9 @@ async def test_needs_reach_the_agent_and_what_no_node_has_is_said(
             await platform.inference.PutServing(pb.PutServingRequest(model="packed"), **tenant)
         assert from_rpc(caught.value).param == "engine"
 
-        capacity = clusters_pb2.Capacity(gpus=2, engine_gpus=1, node_shapes=[NODE])
+        capacity = clusters_pb2.Capacity(
+            gpus=2, each_engine=clusters_pb2.EngineShare(gpus=1), node_shapes=[NODE]
+        )
         agent = await platform.live_cluster(engines=("vllm",), capacity=capacity)
         shown = await put(platform, "packed", accelerator="spot", memory_bytes=GIB, priority="high")
         assert (shown.accelerator, shown.memory_bytes, shown.priority) == ("spot", GIB, "high")

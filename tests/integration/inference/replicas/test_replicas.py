@@ -11,10 +11,13 @@ from tests.integration.models.test_models import ADAPTER, FILES, delete
 from tests.support.services.platform import Platform
 from tests.support.waiting import stays, until
 
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.api.clusters.v1.clusters_pb2_grpc import ClustersServiceStub
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.config import QuotasSection
-from windlass.core.errors import from_rpc
+from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.quotas import Quotas
+from windlass.core.rpc.auth import Principal
 from windlass.users.domain import PROJECTS_TOPIC
 from windlass.users.store import TenantStore
 
@@ -67,6 +70,72 @@ async def test_replicas_are_spread_and_all_of_them_answer(served: Served) -> Non
     assert {one.replica for one in engines.engines} == {0, 1}
     # Nobody has asked for it for long, and it runs all the same.
     await stays(lambda: len(routes.addresses("tiny")) == 2)
+
+
+async def test_one_starts_where_its_files_are_and_says_so(served: Served) -> None:
+    platform, _ = served
+    east, west = [await platform.live_cluster(name) for name in ("east", "west")]
+    model = await platform.import_model("tiny", FILES, **platform.tenant())
+    await west.hold("../etc", model.version_id)
+    await want(platform, "tiny")
+    await west.next_engine("tiny")
+    assert not east.engines()
+    answer = await platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    assert [one.placement_reason for one in answer.engines] == ["has the model's files"]
+    clusters = platform.app.clients.stub(ClustersServiceStub)
+    for permissions, versions in (
+        (("clusters.read", "platform.read"), [model.version_id]),
+        # They may be of any tenant.
+        (("clusters.read",), []),
+    ):
+        principal = Principal("org", "proj-a", permissions=frozenset(permissions))
+        caller = (("windlass-principal", platform.gateway.sign_principal(principal)),)
+        told = await clusters.ListClusters(clusters_pb2.ListClustersRequest(), metadata=caller)
+        (there,) = (one for one in told.clusters if one.id == west.cluster_id)
+        assert list(there.capacity.model_versions) == versions
+        request = clusters_pb2.GetClusterRequest(cluster_id=west.cluster_id)
+        found = await clusters.GetCluster(request, metadata=caller)
+        assert list(found.capacity.model_versions) == versions
+
+
+async def test_an_adapter_has_engines_of_its_own_where_asked(served: Served) -> None:
+    platform, routes = served
+    east = await platform.live_cluster()
+    base = await platform.import_model("tiny", FILES, **platform.tenant())
+    await platform.register_adapter("ft:tiny:a", base, ADAPTER)
+
+    async def dedicate(model: str, **fields: Any) -> pb.Serving:
+        request = pb.PutServingRequest(model=model, dedicated=True, **fields)
+        made: pb.Serving = await platform.inference.PutServing(request, **platform.tenant())
+        return made
+
+    for model, fields, param, said in (
+        ("tiny", {}, "dedicated", "tiny is no adapter of another model"),
+        ("ft:tiny:a", {"engine": "vllm"}, "engine", "its own engines run like those"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await dedicate(model, **fields)
+        error = from_rpc(caught.value)
+        assert isinstance(error, InvalidArgument)
+        assert (error.param, said in error.message) == (param, True)
+    made = await dedicate("ft:tiny:a", min_replicas=1, max_replicas=2)
+    assert (made.dedicated, made.min_replicas, made.max_replicas) == (True, 1, 2)
+    own = await east.next_engine("tiny", lambda one: one.engine.dedicated)
+    assert [one.id for one in own.engine.adapters] == ["ft:tiny:a"]
+    assert (own.engine.model_version_id, own.engine.max_adapters) == (base.version_id, 1)
+    await want(platform, "tiny")
+    shared = await east.next_engine("tiny", lambda one: not one.engine.dedicated)
+    assert not shared.engine.adapters
+    await east.run(own, adapters=False)
+    await stays(lambda: not routes.addresses("ft:tiny:a"))
+    here, there = await east.run(own), await east.run(shared)
+    await routes.answers("ft:tiny:a", here)
+    await routes.answers("tiny", there)
+    answer = await platform.inference.ListEngines(pb.ListEnginesRequest(), **platform.tenant())
+    assert {one.model: (one.message, list(one.adapters)) for one in answer.engines} == {
+        "ft:tiny:a": ("serves this adapter alone", ["ft:tiny:a"]),
+        "tiny": ("", []),
+    }
 
 
 async def test_fewer_and_none_end_the_others(served: Served) -> None:

@@ -62,11 +62,12 @@ def changed(**fields: Any) -> pb.Workload:
         workload(model_version_id="mv-2"),
         workload(arguments=pb.EngineArguments(context_length=8)),
         workload(nodes=2),
+        workload(dedicated=True),
         workload(desired=DELETED),
     ],
     ids=[
         "project", "organization", "namespace", "kind", "model", "version", "arguments", "nodes",
-        "leaves",
+        "dedicated", "leaves",
     ],
 )  # fmt: skip
 def test_no_other_answers_for_it(other: pb.Workload) -> None:

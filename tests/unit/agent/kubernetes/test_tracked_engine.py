@@ -87,8 +87,10 @@ def test_a_prefetch_has_succeeded_once_its_keeper_says_that_the_files_are_there(
     without_quota = {"admission": None, "root": deployment(made, queue="")}
     see(tracked, shown(made, POD, **without_quota), LOADS)
     assert tracked.status().phase == pb.PHASE_STARTING
+    assert not tracked.has_weights
     see(tracked, shown(made, POD, **without_quota), SERVES)
     status = tracked.status()
+    assert tracked.has_weights
     assert (status.phase, status.endpoint, tracked.serves) == (pb.PHASE_SUCCEEDED, "", False)
     assert tracked.due(0) is Due.NOTHING
     tracked.want(pb.Workload(id="eng-1", generation=2, desired=DELETED))

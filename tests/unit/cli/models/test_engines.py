@@ -19,6 +19,7 @@ RUNS = {
     "wait_seconds": 1.5,
     "queue_position": 0,
     "adapters": ["ft:a", "ft:b"],
+    "placement_reason": "lowest price",
 }
 WAITS = {"id": "eng-2", "replica": 0, "queue_position": 3, "message": "Waiting for 1 GPU"}
 
@@ -38,6 +39,7 @@ WAITS = {"id": "eng-2", "replica": 0, "queue_position": 3, "message": "Waiting f
                 "CACHE": "35%",
                 "GPU": "0%",
                 "ADAPTERS": "ft:a, ft:b",
+                "WHY THERE": "lowest price",
                 "REASON": "",
             },
         ),

@@ -36,7 +36,7 @@ def cluster(*shapes: pb.NodeShape, engine_gpus: int = 1) -> pb.Cluster:
         capacity=pb.Capacity(
             engines=["vllm", "builtin", "llamacpp"], grouped_engines=["vllm"], engine_slots=4,
             gpus=sum(one.devices * one.nodes for one in shapes), memory_bytes=2**50,
-            node_shapes=shapes, engine_gpus=engine_gpus,
+            node_shapes=shapes, each_engine=pb.EngineShare(gpus=engine_gpus),
         ),
     )  # fmt: skip
 

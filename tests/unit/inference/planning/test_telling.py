@@ -37,6 +37,9 @@ class Services:
     async def rows(self) -> Rows:
         return Rows(NOW, self.engines, [])
 
+    async def brought(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
     async def view(self, rows: Rows) -> View:
         return View({}, {}, {})
 
@@ -59,7 +62,7 @@ class Services:
 
 def round_of(engines: Sequence[Engine]) -> tuple[Services, asyncio.Task[bool]]:
     fake: Any = Services(engines)
-    scheduler = InferenceScheduler(fake, fake, fake, fake, POLICY, lambda: None)
+    scheduler = InferenceScheduler(fake, fake, fake, fake, fake, POLICY, lambda: None)
     return fake, asyncio.create_task(scheduler.once())
 
 

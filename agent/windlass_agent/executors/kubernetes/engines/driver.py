@@ -11,8 +11,10 @@ from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
+from windlass.bounds import MAX_MODEL_VERSIONS
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
+from windlass_agent.download import BroughtVersions
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.gpu_meter import GpuMeter
 from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
@@ -71,6 +73,7 @@ class EnginePodDriver:
         self._looked = looked
         self._changed = changed
         self._engines: dict[str, TrackedEngine] = {}
+        self._brought = BroughtVersions(MAX_MODEL_VERSIONS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def loads(self) -> dict[str, EngineLoad]:
@@ -125,6 +128,11 @@ class EnginePodDriver:
     def used(self) -> int:
         """Engines that have objects in the cluster, or should."""
         return sum(not engine.is_gone for engine in self._engines.values())
+
+    @property
+    def brought(self) -> list[str]:
+        """Versions that pods with one node have or had the files of, those used last first."""
+        return self._brought.latest()
 
     def ordered(self, workload_id: str) -> pb.EngineWorkload | None:
         """The order for the keeper of an engine; None before this agent was told of it."""
@@ -188,6 +196,8 @@ class EnginePodDriver:
             gpu, states = self._gpu_use(snapshot), self._states(snapshot)
             engine.see(snapshot, said(states), clock=clock, patience=self._patience, gpu=gpu)
             engine.awaits_weights = awaits_weights(states)
+            if engine.has_weights and (version := order_of(engine.workload).model_version_id):
+                self._brought.note(version)
             if (engine.broken, engine.awaits_weights) != ordered:
                 self._keepers.order()
             if engine.is_gone:

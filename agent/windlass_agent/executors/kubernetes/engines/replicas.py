@@ -35,9 +35,11 @@ def alike(engine: TrackedEngine, engines: Iterable[TrackedEngine]) -> list[Servi
     return found
 
 
-def _kept(engine: TrackedEngine) -> tuple[str, str, str, str]:
+def _kept(engine: TrackedEngine) -> tuple[str, str, str, str, bool]:
     made = engine.workload
-    return engine.digest, made.organization_id, made.project_id, made.placement.namespace
+    # One that is dedicated answers no request for its base.
+    whose = made.organization_id, made.project_id, made.placement.namespace
+    return engine.digest, *whose, made.engine.dedicated
 
 
 def _replica(engine: TrackedEngine) -> ServingReplica | None:

@@ -83,8 +83,16 @@ class TrackedEngine:
     @property
     def serves(self) -> bool:
         """True if requests can be sent to it."""
-        runs = self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
-        return runs and not self.workload.HasField("prefetch")
+        return self._is_up and not self.workload.HasField("prefetch")
+
+    @property
+    def has_weights(self) -> bool:
+        """True if its one pod has all files of its model."""
+        return self._is_up and self.workload.engine.nodes <= 1
+
+    @property
+    def _is_up(self) -> bool:
+        return self.is_wanted and self.diagnosis.phase == pb.PHASE_RUNNING
 
     @property
     def load(self) -> EngineLoad | None:

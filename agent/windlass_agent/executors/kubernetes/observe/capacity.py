@@ -1,5 +1,6 @@
 """Capacity of the cluster for jobs and engines: its nodes, and the queues in front of them."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -32,12 +33,16 @@ class ClusterCapacity:
         # Of claimed devices, the class.
         self._known = frozenset(one.resource or one.device_class for one in settings.accelerators)
         self._engine_priorities = sorted(settings.engines.priority_classes)
-        self._engine_gpus = settings.engines.gpus if settings.engines.images else 0
         self._shapes: list[pb.NodeShape] | None = None
         self._counted = frozenset(one.resource for one in settings.accelerators if one.resource)
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
+        self._each_engine = pb.EngineShare(
+            gpus=settings.engines.gpus,
+            cpu_millis=math.ceil(1000 * settings.engines.cpus),
+            memory_bytes=settings.engines.memory_bytes,
+        )
         self._engine_slots = settings.engines.slots if settings.engines.images else 0
         self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
@@ -103,9 +108,9 @@ class ClusterCapacity:
             engine_slots=self._engine_slots,
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
-            engine_gpus=self._engine_gpus,
             engine_priorities=self._engine_priorities,
             node_shapes=self.shapes if self._engine_slots else (),
+            each_engine=self._each_engine if self._engine_slots else None,
         )
 
     @property

@@ -974,6 +974,7 @@ class EngineWorkload(google.protobuf.message.Message):
     ACCELERATOR_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -997,6 +998,8 @@ class EngineWorkload(google.protobuf.message.Message):
     """Memory of each of its nodes; 0: by its kind and its weights."""
     priority: builtins.str
     """`low` or `high`; empty: the usual one."""
+    dedicated: builtins.bool
+    """It serves its only adapter, and no request for the model itself."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -1031,9 +1034,10 @@ class EngineWorkload(google.protobuf.message.Message):
         accelerator: builtins.str = ...,
         memory_bytes: builtins.int = ...,
         priority: builtins.str = ...,
+        dedicated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "dedicated", b"dedicated", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
 
@@ -1710,10 +1714,11 @@ class Capacity(google.protobuf.message.Message):
     GROUPED_ENGINES_FIELD_NUMBER: builtins.int
     KEEPS_MODELS_FIELD_NUMBER: builtins.int
     SLEEPING_ENGINES_FIELD_NUMBER: builtins.int
-    ENGINE_GPUS_FIELD_NUMBER: builtins.int
     NODE_SHAPES_FIELD_NUMBER: builtins.int
     ENGINE_PRIORITIES_FIELD_NUMBER: builtins.int
     DIRECT_FIELD_NUMBER: builtins.int
+    MODEL_VERSIONS_FIELD_NUMBER: builtins.int
+    EACH_ENGINE_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1730,8 +1735,6 @@ class Capacity(google.protobuf.message.Message):
     used_memory_bytes: builtins.int
     keeps_models: builtins.bool
     """It keeps weights that were fetched for whichever engine comes next."""
-    engine_gpus: builtins.int
-    """Of a cluster: GPUs of an engine whose serving asks for none, and what its nodes have."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1755,7 +1758,9 @@ class Capacity(google.protobuf.message.Message):
         """Kinds of engines that can sleep there."""
 
     @property
-    def node_shapes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeShape]: ...
+    def node_shapes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeShape]:
+        """What the nodes of a cluster have."""
+
     @property
     def engine_priorities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Priorities of engines, beside the usual one, that a cluster has a class of Kueue for."""
@@ -1765,6 +1770,16 @@ class Capacity(google.protobuf.message.Message):
         """Of a machine: another way to its engines than the tunnel. It counts only where the operator has
         pinned its address.
         """
+
+    @property
+    def model_versions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Versions of complete weights whose files are there, those used last first. They may be of any
+        tenant: only operators are told, and services that ask for them.
+        """
+
+    @property
+    def each_engine(self) -> Global___EngineShare:
+        """Of Kubernetes: what an engine takes whose serving asks for nothing; memory 0: by its weights."""
 
     def __init__(
         self,
@@ -1787,13 +1802,14 @@ class Capacity(google.protobuf.message.Message):
         grouped_engines: collections.abc.Iterable[builtins.str] | None = ...,
         keeps_models: builtins.bool = ...,
         sleeping_engines: collections.abc.Iterable[builtins.str] | None = ...,
-        engine_gpus: builtins.int = ...,
         node_shapes: collections.abc.Iterable[Global___NodeShape] | None = ...,
         engine_priorities: collections.abc.Iterable[builtins.str] | None = ...,
         direct: Global___DirectEndpoint | None = ...,
+        model_versions: collections.abc.Iterable[builtins.str] | None = ...,
+        each_engine: Global___EngineShare | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["direct", b"direct", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "engine_gpus", b"engine_gpus", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["direct", b"direct", "each_engine", b"each_engine", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 
@@ -1837,6 +1853,27 @@ class NodeShape(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["device_memory_bytes", b"device_memory_bytes", "devices", b"devices", "flavors", b"flavors", "memory_bytes", b"memory_bytes", "nodes", b"nodes", "product", b"product", "resource", b"resource"]) -> None: ...
 
 Global___NodeShape: typing_extensions.TypeAlias = NodeShape
+
+@typing.final
+class EngineShare(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: builtins.int
+    CPU_MILLIS_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    gpus: builtins.int
+    cpu_millis: builtins.int
+    memory_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        gpus: builtins.int = ...,
+        cpu_millis: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_millis", b"cpu_millis", "gpus", b"gpus", "memory_bytes", b"memory_bytes"]) -> None: ...
+
+Global___EngineShare: typing_extensions.TypeAlias = EngineShare
 
 @typing.final
 class Device(google.protobuf.message.Message):
@@ -2517,9 +2554,15 @@ Global___EnrollLocalRequest: typing_extensions.TypeAlias = EnrollLocalRequest
 class ListCapacityRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    WITH_MODELS_FIELD_NUMBER: builtins.int
+    with_models: builtins.bool
+    """Whether capacities have `model_versions`."""
     def __init__(
         self,
+        *,
+        with_models: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["with_models", b"with_models"]) -> None: ...
 
 Global___ListCapacityRequest: typing_extensions.TypeAlias = ListCapacityRequest
 

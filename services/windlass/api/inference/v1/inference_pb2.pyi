@@ -63,6 +63,7 @@ class Engine(google.protobuf.message.Message):
     WAIT_SECONDS_FIELD_NUMBER: builtins.int
     QUEUE_POSITION_FIELD_NUMBER: builtins.int
     REQUESTS_FIELD_NUMBER: builtins.int
+    PLACEMENT_REASON_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -86,6 +87,8 @@ class Engine(google.protobuf.message.Message):
     """Its place in the queue of its machine or of Kueue, from 1; 0 for one that does not wait there."""
     requests: builtins.int
     """Requests in it, of whomever; absent where it does not say."""
+    placement_reason: builtins.str
+    """Why it was placed in its cluster, in words; empty for engines of before."""
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -105,9 +108,10 @@ class Engine(google.protobuf.message.Message):
         wait_seconds: builtins.float | None = ...,
         queue_position: builtins.int = ...,
         requests: builtins.int | None = ...,
+        placement_reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "queue_position", b"queue_position", "replica", b"replica", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "placement_reason", b"placement_reason", "queue_position", b"queue_position", "replica", b"replica", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
@@ -202,6 +206,7 @@ class Serving(google.protobuf.message.Message):
     ACCELERATOR_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -242,6 +247,8 @@ class Serving(google.protobuf.message.Message):
     """Memory of each engine, on each of its nodes; 0: by its kind and its weights."""
     priority: builtins.str
     """`low`, `normal` or `high`, against other servings."""
+    dedicated: builtins.bool
+    """Of a fine-tuned model: it has engines of its own, which run its base and serve it alone."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -281,9 +288,10 @@ class Serving(google.protobuf.message.Message):
         accelerator: builtins.str = ...,
         memory_bytes: builtins.int = ...,
         priority: builtins.str = ...,
+        dedicated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "derived_arguments", b"derived_arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "priority", b"priority", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "priority", b"priority", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -352,6 +360,7 @@ class PutServingRequest(google.protobuf.message.Message):
     ACCELERATOR_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    DEDICATED_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -371,6 +380,7 @@ class PutServingRequest(google.protobuf.message.Message):
     """Unset: as they are, or any, 0 and `normal`."""
     memory_bytes: builtins.int
     priority: builtins.str
+    dedicated: builtins.bool
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -398,11 +408,14 @@ class PutServingRequest(google.protobuf.message.Message):
         accelerator: builtins.str | None = ...,
         memory_bytes: builtins.int | None = ...,
         priority: builtins.str | None = ...,
+        dedicated: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "memory_bytes", b"memory_bytes", "priority", b"priority", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "priority", b"priority", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "dedicated", b"dedicated", "memory_bytes", b"memory_bytes", "priority", b"priority", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "priority", b"priority", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_accelerator", b"_accelerator"]) -> typing.Literal["accelerator"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_dedicated", b"_dedicated"]) -> typing.Literal["dedicated"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_bytes", b"_memory_bytes"]) -> typing.Literal["memory_bytes"] | None: ...
     @typing.overload

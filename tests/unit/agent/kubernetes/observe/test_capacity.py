@@ -1,5 +1,6 @@
 """Capacity of a cluster as its agent reports it, before anything of it was seen."""
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.informers import ClusterInformers
@@ -30,7 +31,18 @@ async def test_it_says_what_engines_find_there() -> None:
     async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
         found = ClusterCapacity(ClusterInformers(kube), settings, lambda: None)
         told = found.capacity(0)
-        assert (told.engine_gpus, list(told.engine_priorities)) == (2, ["low"])
+        assert (told.each_engine.gpus, list(told.engine_priorities)) == (2, ["low"])
         assert not told.node_shapes
         assert found.choice("") is found.choice("H100") is None
         assert found.choice("nvidia.com/gpu") is not None
+
+
+async def test_it_says_what_an_engine_takes_that_asks_for_nothing() -> None:
+    async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
+        informers = ClusterInformers(kube)
+        trains = ClusterCapacity(informers, ClusterSettings(), lambda: None).capacity(0)
+        assert not trains.HasField("each_engine")
+        engines = {"images": {"vllm": {"image": "vllm"}}, "cpus": 0.5, "gpus": 2}
+        settings = ClusterSettings.model_validate({"engines": engines})
+        serves = ClusterCapacity(informers, settings, lambda: None).capacity(0)
+        assert serves.each_engine == pb.EngineShare(gpus=2, cpu_millis=500)

@@ -133,7 +133,7 @@ class DeviceCheck:
             return {least}
         tried = [self._fewest_of(wish, wish.name.footprint, room) for room in rooms]
         fitting = [number for number, fits in tried if fits]
-        usual = max(1, cluster.capacity.engine_gpus)
+        usual = max(1, cluster.capacity.each_engine.gpus)
         return {number if number > usual else least for number in fitting or [max(tried)[0]]}
 
     def _fewest_of(self, wish: EngineWish, model: Footprint, room: NodeRoom) -> tuple[int, bool]:
@@ -269,7 +269,7 @@ def _shapes(capacity: clusters_pb2.Capacity, wish: EngineWish) -> list[clusters_
 
 def _least_gpus(capacity: clusters_pb2.Capacity, wish: EngineWish) -> int:
     """The GPUs that an engine asks for at the least."""
-    return wish.gpus or max(capacity.engine_gpus, 1 if wish.accelerator else 0)
+    return wish.gpus or max(capacity.each_engine.gpus, 1 if wish.accelerator else 0)
 
 
 def _given(memory: int, wish: EngineWish) -> int:
