@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from windlass.api.clusters.v1 import clusters_pb2
 from windlass.inference.domain import (
     AWAITED_SECONDS,
     RUNNING,
@@ -107,7 +106,7 @@ class Planner:
 
     def _goes_before(self, slot: Slot, other: Slot) -> bool:
         """Returns True for an engine of the same project and number of a higher priority."""
-        names, rank = self._round.names, self._round.rank
+        names, rank = self._round.names, self._round.settings.rank
         same = names[slot[0]].project_id == names[other[0]].project_id
         return same and bool(slot[1]) == bool(other[1]) and rank(slot[0]) > rank(other[0])
 

@@ -1,7 +1,7 @@
 """Say why engines are where they are, and which adapters have engines of their own.
 
-Revision ID: 202611271601
-Revises: 202611271307
+Revision ID: 202611271604
+Revises: 202611271603
 Create Date: 2026-11-27 16:01:00.000000
 """
 
