@@ -94,7 +94,7 @@ class OutboundConnections:
         await self._resolver.close()
 
 
-def failure(error: Exception, url: str, seconds: float) -> str:
+def why_failed(error: Exception, url: str, seconds: float) -> str:
     """What went wrong with a request to a URL within a time, in words that a tenant may read."""
     host = urlsplit(url).hostname
     if isinstance(error, TimeoutError):

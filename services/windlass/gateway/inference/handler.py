@@ -27,6 +27,7 @@ from windlass.gateway.inference.engines import (
 )
 from windlass.gateway.inference.engines.trace import trace_headers
 from windlass.gateway.inference.head import BodyJudge, CacheSalts, Head, for_engine, read_head
+from windlass.gateway.inference.images.inlining import Images
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.relay import (
@@ -38,10 +39,11 @@ from windlass.gateway.inference.relay import (
 )
 from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
+from windlass.gateway.inference.waiting import ModelFinder, Served
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api import routes
+from windlass.inference_api.images.parts import image_places
 
 log = telemetry.logger("gateway.inference")
 CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
@@ -103,6 +105,7 @@ class InferenceHandler:
         limiter: Limiter,
         spool: UsageSpool,
         salts: CacheSalts,
+        images: Images,
         max_body_bytes: int,
     ):
         self._finder = finder
@@ -110,6 +113,7 @@ class InferenceHandler:
         self._limiter = limiter
         self._spool = spool
         self._salts = salts
+        self._images = images
         self._max_body_bytes = max_body_bytes
 
     async def handle(self, exchange: HttpExchange) -> None:
@@ -120,15 +124,18 @@ class InferenceHandler:
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
-        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, body))
+        places = image_places(head.messages) if kind == CHAT else ()
+        judge = BodyJudge(exchange.path, body, head.model, places)
+        read = len(body) - sum(place.url_bytes for place in places)
+        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, read))
         if not self._limiter.enabled:
-            await self._answer(exchange, head, body, meter, [])
+            await self._answer(exchange, head, judge, meter, [])
             return
         limits = self._limiter.of(project_id)
-        reserved = limits.reservation(head.estimate(len(body)))
+        reserved = limits.reservation(head.estimate(read, len(places)))
         headers = await self._limiter.enter(limits, reserved)
         try:
-            await self._answer(exchange, head, body, meter, headers)
+            await self._answer(exchange, head, judge, meter, headers)
         finally:
             self._limiter.leave(limits, reserved, meter.tokens)
 
@@ -136,16 +143,15 @@ class InferenceHandler:
         self,
         exchange: HttpExchange,
         head: Head,
-        body: bytes,
+        judge: BodyJudge,
         meter: UsageMeter,
         headers: Headers,
     ) -> None:
         with DisconnectWatch(exchange.receive) as disconnect:
             try:
-                judge = BodyJudge(exchange.path, body)
                 streams = bool(head.stream) and meter.kind in _GENERATES
                 comments = StreamComments(exchange, headers) if streams else None
-                finding: Awaitable[Offer] = self._find(exchange, head, judge)
+                finding: Awaitable[Offer] = self._prepare(exchange, head, judge, meter)
                 if comments is not None:
                     waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
                     finding = with_comments(finding, comments, waits_for)
@@ -179,11 +185,24 @@ class InferenceHandler:
                     raise ClientLeft from None
                 raise
 
+    async def _prepare(
+        self, exchange: HttpExchange, head: Head, judge: BodyJudge, meter: UsageMeter
+    ) -> Offer:
+        """Finds engines, and writes images into the request for those that read some."""
+        offer = await self._find(exchange, head, judge)
+        if judge.images:
+            caller = exchange.caller
+            salt = self._salts.of(caller.organization_id)
+            inlined = await self._images.inline(caller, judge.body, judge.images, salt)
+            judge.body = inlined.body
+            meter.see(inlined.images)
+        return offer
+
     async def _find(
         self,
         exchange: HttpExchange,
         head: Head,
-        judge: Judge,
+        judge: BodyJudge,
         *,
         seconds: float | None = None,
         is_open: bool = False,
@@ -197,7 +216,7 @@ class InferenceHandler:
             seconds=seconds,
             is_open=is_open,
         )
-        return Offer(found, _offering(found.endpoints, path))
+        return Offer(found, _offering(found.endpoints, path, judge))
 
     async def _open(self, ask: EngineRequest, offer: Offer) -> tuple[EngineConnection, EnginePlace]:
         """An engine's answer, and the place there, which the caller gives back.
@@ -265,7 +284,7 @@ class InferenceHandler:
     async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
         version, path = offer.served.version_id, ask.exchange.path
-        offers = partial(_offered, self._finder.endpoints, version, path)
+        offers = partial(_offered, self._finder.endpoints, version, path, ask.judge)
         tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
         left = deadline - time.monotonic()
         kind = (version, path)
@@ -298,10 +317,12 @@ class InferenceHandler:
             self._engines.done(place, response)
 
 
-def _offered(endpoints: Callable[[str], Endpoints], version_id: str, path: str) -> Endpoints:
-    """The engines that serve a version and the path at this moment."""
+def _offered(
+    endpoints: Callable[[str], Endpoints], version_id: str, path: str, judge: BodyJudge
+) -> Endpoints:
+    """The engines that serve a version and a request of the path at this moment."""
     try:
-        return _offering(endpoints(version_id), path)
+        return _offering(endpoints(version_id), path, judge)
     except HttpError:
         return ()
 
@@ -311,8 +332,10 @@ def _salted(judge: BodyJudge, offer: Offer) -> bool:
     return judge.check.salted or offer.able[0].cache_salt
 
 
-def _offering(endpoints: Endpoints, path: str) -> Endpoints:
-    """The engines that serve the path; raises HttpError 404 when none does.
+def _offering(endpoints: Endpoints, path: str, judge: BodyJudge) -> Endpoints:
+    """The engines that serve a request of the path.
+
+    Raises HttpError 404 when none does, 400 when none reads its images.
 
     Where some keep the prompts of organizations apart, there are no others among them.
     """
@@ -325,6 +348,10 @@ def _offering(endpoints: Endpoints, path: str) -> Endpoints:
         able = [endpoint for endpoint in endpoints if path in endpoint.routes]
     if not able and endpoints:
         raise HttpError(404, f"The model does not support {path}.", param="model")
+    if able and judge.images:
+        able = [endpoint for endpoint in able if endpoint.vision]
+        if not able:
+            raise judge.no_images()
     endpoints = tuple(able)
     salted = [endpoint for endpoint in endpoints if endpoint.cache_salt]
     return tuple(salted) if salted else endpoints

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from windlass.core.errors import InvalidArgument
-from windlass.core.outbound.connections import OutboundConnections, failure
+from windlass.core.outbound.connections import OutboundConnections, why_failed
 from windlass.jobs.webhooks.addresses import AddressRules
 
 # For everything: name, connection, TLS, request and status.
@@ -42,7 +42,7 @@ class Receivers:
         except InvalidArgument as error:
             raise Unreachable("the URL is not allowed here") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unreachable(failure(error, url, SECONDS)) from error
+            raise Unreachable(why_failed(error, url, SECONDS)) from error
 
     async def close(self) -> None:
         """Ends what is under way."""
