@@ -75,8 +75,10 @@ class ImageHost:
         response = web.StreamResponse()
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
-            while True:
+            # A connection that is lost lets it write on.
+            while request.transport is not None and not request.transport.is_closing():
                 await response.write(bytes(2**16))
+                await asyncio.sleep(0)
         return response
 
 

@@ -124,7 +124,7 @@ class InferenceHandler:
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
-        places = image_places(head.messages) if kind == CHAT else ()
+        places = image_places(bytes(head.messages)) if kind == CHAT else ()
         judge = BodyJudge(exchange.path, body, head.model, places)
         read = len(body) - sum(place.url_bytes for place in places)
         meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, read))
