@@ -95,7 +95,7 @@ class OutboundConnections:
 
 
 def why_failed(error: Exception, url: str, seconds: float) -> str:
-    """What went wrong with a request to a URL within a time, in words that a tenant may read."""
+    """Returns what went wrong with a request to a URL, in words that a tenant may read."""
     host = urlsplit(url).hostname
     if isinstance(error, TimeoutError):
         return f"{host} did not respond within {seconds:.0f} seconds"

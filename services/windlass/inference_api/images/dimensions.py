@@ -1,4 +1,4 @@
-"""What an image is and how large, by its first bytes; nothing is decompressed.
+"""Dimensions of images by their headers; nothing is decompressed.
 
 The formats: PNG (W3C REC-png-3), GIF89a, JPEG (ITU T.81), WebP (RFC 9649). A decoder makes an image
 of as many pixels as these bytes say, however few bytes follow.

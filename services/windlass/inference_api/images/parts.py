@@ -36,7 +36,7 @@ class ImagePart(Struct, tag_field="type", tag=KIND, forbid_unknown_fields=True):
 
 
 class ImagePlace(NamedTuple):
-    """Where a request has an image, and how many bytes of the body its URL takes."""
+    """Place of an image in a request, and the bytes of the body that its URL takes."""
 
     message: int
     part: int
@@ -55,7 +55,7 @@ class _Content(Struct):
     content: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Part(Struct):
+class _RawPart(Struct):
     type: Any = None
     image_url: msgspec.Raw = msgspec.Raw(b"")
 
@@ -63,7 +63,7 @@ class _Part(Struct):
 _NONE: list[msgspec.Raw] = []
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _content = msgspec.json.Decoder(_Content)
-_part = msgspec.json.Decoder(_Part)
+_part = msgspec.json.Decoder(_RawPart)
 
 
 def image_places(messages: bytes) -> tuple[ImagePlace, ...]:
@@ -75,14 +75,14 @@ def image_places(messages: bytes) -> tuple[ImagePlace, ...]:
     for at, message in enumerate(_read(_list, messages, _NONE)):
         content = _read(_content, message, _Content()).content
         for place, raw in enumerate(_read(_list, content, _NONE)):
-            part = _read(_part, raw, _Part())
+            part = _read(_part, raw, _RawPart())
             if part.type == KIND:
                 found.append(ImagePlace(at, place, len(part.image_url)))
     return tuple(found)
 
 
 def _read(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, other: T) -> T:
-    """What is read, or `other` of what is something else."""
+    """Returns what is read, or `other` of what is something else."""
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -110,7 +110,7 @@ def check_image(part: dict[str, Any], where: str, role: str) -> None:
 
 
 def media_type(url: str, where: str) -> str:
-    """What a `data:` URL says that it is; raises ApiError for other than images in base64."""
+    """Media type that a `data:` URL names; raises ApiError for other than images in base64."""
     found = _DATA.match(url[:_DATA_HEAD])
     if found is None:
         raise bad_value(f"{where} must be of the form data:image/png;base64,…", where)
