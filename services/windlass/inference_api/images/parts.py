@@ -60,7 +60,6 @@ class _RawPart(Struct):
     image_url: msgspec.Raw = msgspec.Raw(b"")
 
 
-_NONE: list[msgspec.Raw] = []
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _content = msgspec.json.Decoder(_Content)
 _part = msgspec.json.Decoder(_RawPart)
@@ -72,9 +71,11 @@ def image_places(messages: bytes) -> tuple[ImagePlace, ...]:
     if KIND.encode() not in messages and b"\\u" not in messages:
         return ()
     found = []
-    for at, message in enumerate(_read(_list, messages, _NONE)):
+    listed: list[msgspec.Raw] = _read(_list, messages, [])
+    for at, message in enumerate(listed):
         content = _read(_content, message, _Content()).content
-        for place, raw in enumerate(_read(_list, content, _NONE)):
+        parts: list[msgspec.Raw] = _read(_list, content, [])
+        for place, raw in enumerate(parts):
             part = _read(_part, raw, _RawPart())
             if part.type == KIND:
                 found.append(ImagePlace(at, place, len(part.image_url)))
