@@ -78,6 +78,11 @@ REASONS = {
         "in the request as a data: URL.",
         400,
     ),
+    "too_many_images": reason(
+        "Images of too many requests are on their way to engines at once; try again, or send "
+        "smaller ones.",
+        503,
+    ),
     "image_not_fetched": reason(
         "The host of an image did not send it; the message says why. Send it in the request as a "
         "data: URL.",

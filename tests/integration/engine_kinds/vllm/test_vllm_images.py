@@ -19,7 +19,6 @@ from tests.support.processes.engine import RunningEngine
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.core.rpc.auth import Principal
 from windlass.engine_arguments import EngineArguments, to_message
 from windlass.gateway.inference.images.fetching import ImageFetcher
 from windlass.gateway.inference.images.inlining import Images
@@ -28,7 +27,6 @@ from windlass_agent.engines.registry import EnginePrograms, engines
 
 pytestmark = [pytest.mark.torch, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(1800)]
 CHATS = "/v1/chat/completions"
-CALLER = Principal(organization_id="org", project_id="proj")
 TOKENS, QUESTION = 12, "what is it?"
 FORMATS = {"png": "red", "jpeg": "blue", "webp": "green", "gif": "white"}
 ARGUMENTS = EngineArguments(
@@ -76,7 +74,8 @@ async def inlined(image: bytes, kind: str, salt: str) -> bytes:
     fetcher = ImageFetcher((), ())
     places = image_places(json.dumps(json.loads(body)["messages"]).encode())
     try:
-        return (await Images(fetcher).inline(CALLER, body, places, salt)).body
+        images = Images(fetcher)
+        return (await images.inline(images.room.of("proj"), "proj", body, places, salt)).body
     finally:
         await fetcher.close()
 

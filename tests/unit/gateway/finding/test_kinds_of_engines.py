@@ -9,9 +9,9 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.handler import _offering
 from windlass.gateway.inference.head import BodyJudge
 from windlass.gateway.inference.names import NameCache
+from windlass.gateway.inference.offers import offering
 from windlass.gateway.inference.routes import EngineEndpoint, OpenRequests, RouteTable
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.inference_api.images.parts import ImagePlace
@@ -135,12 +135,12 @@ def test_a_judge_knows_the_kind_that_answers() -> None:
 def test_only_engines_with_the_route_are_offered() -> None:
     plain = EngineEndpoint("a", "a", frozenset())
     embeds = EngineEndpoint("b", "b", frozenset({"/tokenize"}), embeddings=True)
-    assert _offering((plain, embeds), CHATS, TEXT) == (plain, embeds)
-    assert _offering((plain, embeds), "/v1/embeddings", TEXT) == (embeds,)
-    assert _offering((plain, embeds), "/tokenize", TEXT) == (embeds,)
+    assert offering((plain, embeds), CHATS, TEXT) == (plain, embeds)
+    assert offering((plain, embeds), "/v1/embeddings", TEXT) == (embeds,)
+    assert offering((plain, embeds), "/tokenize", TEXT) == (embeds,)
     for path in ("/v1/embeddings", "/v1/score", "/tokenize"):
         with pytest.raises(HttpError) as error:
-            _offering((plain,), path, TEXT)
+            offering((plain,), path, TEXT)
         assert error.value.status == 404
         assert error.value.message == f"The model does not support {path}."
 
@@ -159,18 +159,18 @@ def test_no_request_goes_unsalted_where_one_engine_salts() -> None:
     )
     found = services.routes.find("v1")
     assert found is not None
-    assert [one.address for one in _offering(found.endpoints, CHATS, TEXT)] == ["b"]
+    assert [one.address for one in offering(found.endpoints, CHATS, TEXT)] == ["b"]
 
 
 def test_images_go_to_engines_that_read_them_alone() -> None:
     blind = EngineEndpoint("a", "a", frozenset())
     sees = EngineEndpoint("b", "b", frozenset(), vision=True)
-    assert _offering((blind, sees), CHATS, IMAGE) == (sees,)
-    assert _offering((blind, sees), CHATS, TEXT) == (blind, sees)
+    assert offering((blind, sees), CHATS, IMAGE) == (sees,)
+    assert offering((blind, sees), CHATS, TEXT) == (blind, sees)
     # Those that start tell it later.
-    assert _offering((), CHATS, IMAGE) == ()
+    assert offering((), CHATS, IMAGE) == ()
     with pytest.raises(HttpError) as error:
-        _offering((blind,), CHATS, IMAGE)
+        offering((blind,), CHATS, IMAGE)
     refused = (error.value.status, error.value.param, error.value.message)
     assert refused == (400, "messages[1].content[2]", "The model `toy` reads no images.")
 

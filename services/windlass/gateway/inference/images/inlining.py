@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.images.fetching import HostNotListed, ImageFetcher, NotFetched
+from windlass.gateway.inference.images.room import ImageHold, ImageRoom
 from windlass.inference_api.images.bounds import MAX_BYTES, MAX_PIXELS, MAX_PIXELS_TOGETHER
 from windlass.inference_api.images.dimensions import Dimensions, UnreadableImage, dimensions
 from windlass.inference_api.images.parts import KIND, ImagePart, ImagePlace, media_type
@@ -41,13 +41,20 @@ class Images:
 
     def __init__(self, fetcher: ImageFetcher):
         self._fetcher = fetcher
+        self.room = ImageRoom()
 
     async def inline(
-        self, caller: Principal, body: bytes, places: Sequence[ImagePlace], salt: str
+        self,
+        hold: ImageHold,
+        project_id: str,
+        body: bytes,
+        places: Sequence[ImagePlace],
+        salt: str,
     ) -> Inlined:
         """The request with its images; raises HttpError 400 that names the first bad one.
 
-        `places` are those of a body that was checked, and `salt` its organization's.
+        `places` are those of a body that was checked, and `salt` its organization's. `hold` takes
+        the bytes of the request; raises HttpError 503 where that is too much at once.
         """
         draft = await asyncio.to_thread(_Draft, body, places)
         urls = [draft.url(place) for place in places]
@@ -57,10 +64,11 @@ class Images:
                     self._fetcher.admit(url)
         try:
             async with asyncio.timeout(SECONDS):
-                contents = await self._contents(caller.require_project(), places, urls)
+                contents = await self._contents(project_id, places, urls)
         except TimeoutError:
             message = f"The images could not be fetched within {SECONDS:.0f} seconds together."
             raise HttpError(400, message, code="image_not_fetched", param="messages") from None
+        hold.take(len(body) + sum(map(len, contents)) * 4 // 3)
         return await asyncio.to_thread(draft.written, contents, salt)
 
     async def _contents(
