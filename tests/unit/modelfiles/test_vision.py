@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from windlass.engine_arguments import EngineArguments
+from windlass.modelfiles import unknown_type
 from windlass.modelfiles.vision import reads_images
 from windlass_agent.engines.registry import engines
 from windlass_agent.engines.vllm_engine import VllmEngine
@@ -50,3 +51,8 @@ def test_an_engine_sees_if_its_kind_can_and_its_model_does(nodes: int) -> None:
         assert not VLLM.chosen(EngineArguments(task=task), vision=True).vision
     for kind in engines().values():
         assert kind.name == "vllm" or not kind.capabilities.chosen(plain, vision=True).vision
+
+
+def test_no_trainer_takes_a_model_that_it_cannot_load() -> None:
+    """Whoever creates a job on one is refused by this warning."""
+    assert unknown_type("llava").startswith("Models of type 'llava' are known neither")
