@@ -56,6 +56,7 @@ class Images:
         `places` are those of a body that was checked, and `salt` its organization's. `hold` takes
         the bytes of the request; raises HttpError 503 where that is too much at once.
         """
+        hold.take(len(body))
         draft = await asyncio.to_thread(_Draft, body, places)
         urls = [draft.url(place) for place in places]
         for place, url in zip(places, urls, strict=True):
@@ -64,15 +65,14 @@ class Images:
                     self._fetcher.admit(url)
         try:
             async with asyncio.timeout(SECONDS):
-                contents = await self._contents(project_id, places, urls)
+                contents = await self._contents(hold, project_id, places, urls)
         except TimeoutError:
             message = f"The images could not be fetched within {SECONDS:.0f} seconds together."
             raise HttpError(400, message, code="image_not_fetched", param="messages") from None
-        hold.take(len(body) + sum(map(len, contents)) * 4 // 3)
         return await asyncio.to_thread(draft.written, contents, salt)
 
     async def _contents(
-        self, project_id: str, places: Sequence[ImagePlace], urls: Sequence[str]
+        self, hold: ImageHold, project_id: str, places: Sequence[ImagePlace], urls: Sequence[str]
     ) -> list[bytes]:
         contents, left = [], MAX_BYTES
         # One after the other: what one takes of the bound, the next one lacks.
@@ -85,6 +85,7 @@ class Images:
             left -= len(content)
             if left < 0:
                 raise _invalid(place, f"the images have more than {MAX_BYTES // _MIB} MiB together")
+            hold.take(len(content))
             contents.append(content)
         return contents
 
