@@ -55,4 +55,4 @@ def test_an_engine_sees_if_its_kind_can_and_its_model_does(nodes: int) -> None:
 
 def test_no_trainer_takes_a_model_that_it_cannot_load() -> None:
     """Whoever creates a job on one is refused by this warning."""
-    assert unknown_type("llava").startswith("Models of type 'llava' are known neither")
+    assert unknown_type("idefics3").startswith("Models of type 'idefics3' are known neither")
