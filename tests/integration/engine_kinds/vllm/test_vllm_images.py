@@ -27,6 +27,7 @@ from windlass_agent.engines.registry import EnginePrograms, engines
 
 pytestmark = [pytest.mark.torch, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(1800)]
 CHATS = "/v1/chat/completions"
+JSON = {"content-type": "application/json"}
 TOKENS, QUESTION = 12, "what is it?"
 FORMATS = {"png": "red", "jpeg": "blue", "webp": "green", "gif": "white"}
 ARGUMENTS = EngineArguments(
@@ -99,11 +100,13 @@ async def test_it_says_what_transformers_says_and_fetches_nothing(tmp_path: Path
                     # Of two organizations: what the first has shown changes nothing for the other.
                     for salt in ("a", "b"):
                         body = await inlined(painted(kind), kind, salt)
-                        answer = http.post(CHATS, content=body, timeout=300).raise_for_status()
+                        answer = http.post(
+                            CHATS, content=body, headers=JSON, timeout=300
+                        ).raise_for_status()
                         said, used = answer.json()["choices"][0], answer.json()["usage"]
                         told[kind, salt] = _whole(said["message"]["content"]), used["prompt_tokens"]
                 for url in ("https://example.com/x.png", f"file://{model}/config.json"):
-                    assert http.post(CHATS, content=asked(url), timeout=60).status_code >= 400
+                    assert http.post(CHATS, content=asked(url), headers=JSON, timeout=60).is_error
     for (kind, _), found in told.items():
         assert found == greedy(model, painted(kind))
     assert len({text for text, _ in told.values()}) == len(FORMATS)
