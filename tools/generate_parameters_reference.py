@@ -5,6 +5,7 @@ from pathlib import Path
 from windlass.inference_api.parameters import (
     MESSAGES_REFUSED,
     MESSAGES_WITHOUT_EFFECT,
+    PARTS_WITHOUT_EFFECT,
     REFUSED,
     VLLM_REFUSED,
     WITHOUT_EFFECT,
@@ -41,8 +42,9 @@ they take {{taken}}.
 In place of those that begin with `guided_` there is `structured_outputs`.
 `reasoning_effort` has an effect. `tool_choice` knows no `allowed_tools`. Schemas, tools,
 `chat_template_kwargs` and `structured_outputs` have at most {DOCUMENT_BYTES // 1024} KiB each,
-and a part of a message has no other fields than its text. Embeddings take
-`truncate_prompt_tokens`. A model of another kind of engine takes what the built-in engine takes.
+and a part of a message has no other fields than its text, or than its
+[image](../how-to/send-images.md). Embeddings take `truncate_prompt_tokens`.
+A model of another kind of engine takes what the built-in engine takes.
 
 An engine converts schemas while all its requests wait, so those of a request (`response_format`,
 `tools`, `structured_outputs.json`) are bounded together: objects, keys and values of lists count
@@ -70,7 +72,7 @@ def reference() -> str:
     parts = [
         HEAD,
         "## Accepted without effect\n\n",
-        _table(WITHOUT_EFFECT | _of_messages(MESSAGES_WITHOUT_EFFECT)),
+        _table(WITHOUT_EFFECT | _of_messages(MESSAGES_WITHOUT_EFFECT | _of_parts())),
         "\n## Refused with `unsupported_parameter` when set\n\n",
         _table(REFUSED | _of_messages(MESSAGES_REFUSED)),
         VLLM.format(
@@ -86,6 +88,10 @@ def reference() -> str:
 
 def _of_messages(rows: dict[str, str]) -> dict[str, str]:
     return {f"messages[].{name}": why for name, why in rows.items()}
+
+
+def _of_parts() -> dict[str, str]:
+    return {f"content[].{name}": why for name, why in PARTS_WITHOUT_EFFECT.items()}
 
 
 def _table(rows: dict[str, str], about: str = "why") -> str:

@@ -83,6 +83,11 @@ class ModelCache:
                 raise storage_error(error) from error
         return target
 
+    def path(self, version_id: str) -> Path:
+        """The folder of a version, there or not; raises DownloadError for what is no id."""
+        checked(version_id, ())
+        return self._folder / version_id
+
     def draft_bytes(self, version_id: str) -> int:
         """Bytes that have come of a version that is not there yet."""
         return held_bytes(self._folder / f"{version_id}.part")

@@ -100,6 +100,11 @@ class SharedStore:
             raise
         return target
 
+    def path(self, version_id: str) -> Path:
+        """The folder of a version, there or not; raises DownloadError for what is no id."""
+        checked(version_id, ())
+        return self._folder / version_id
+
     def draft_bytes(self, version_id: str) -> int:
         """Bytes that have come of a version that is not there yet, whoever brings it."""
         return sum(map(held_bytes, self._folder.glob(f".{version_id}.*{_PART}")))

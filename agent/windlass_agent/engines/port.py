@@ -38,22 +38,36 @@ class EngineCapabilities:
     cache_salt: bool = False
     task: str = ""
     """`embed` or `score` for an engine that was started for this alone."""
+    vision: bool = False
+    """Of a kind: some of its models read images; of an engine: its model does."""
 
-    def chosen(self, arguments: EngineArguments, nodes: int = 1, *, sleeps: bool = False) -> Self:
+    def chosen(
+        self,
+        arguments: EngineArguments,
+        nodes: int = 1,
+        *,
+        sleeps: bool = False,
+        vision: bool = False,
+    ) -> Self:
         """Returns them as of an engine that was started with these arguments, to sleep or not.
 
-        On several nodes it loads no adapters, whose files lie on the first alone.
+        On several nodes it loads no adapters, whose files lie on the first alone. `vision` says
+        whether its model is one that reads images.
         """
         most = arguments.max_concurrency or self.max_concurrency
         task, adapters = arguments.task, self.adapters and nodes <= 1
         if task not in _OTHER_TASKS:
-            return replace(self, max_concurrency=most, adapters=adapters, sleep=sleeps)
+            vision = self.vision and vision
+            return replace(
+                self, max_concurrency=most, adapters=adapters, sleep=sleeps, vision=vision
+            )
         return replace(
             self,
             max_concurrency=most,
             sleep=sleeps,
             task=task,
             adapters=False,
+            vision=False,
             embeddings=task == "embed",
             routes=(*self.routes, RERANK),
         )

@@ -11,6 +11,7 @@ from windlass.engine_arguments import (
     EngineArguments,
     divided,
 )
+from windlass.inference_api.images.parts import MAX_IMAGES
 from windlass.inference_api.routes import ABORT
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.engines.commands.flags import flags_of
@@ -24,6 +25,7 @@ CAPABILITIES = EngineCapabilities(
     adapters=True,
     sleep=True,
     cache_salt=True,
+    vision=True,
     routes=("/tokenize", ABORT),
     max_concurrency=CONCURRENCY,
 )
@@ -75,6 +77,10 @@ _ALWAYS = (
     # By itself it takes the one that its first request needs, which cannot do all others.
     "--structured-outputs-config.backend=xgrammar",
     "--enable-prompt-tokens-details",
+    # Of models that read such; others take no notice.
+    f'--limit-mm-per-prompt={{"image":{MAX_IMAGES},"video":0,"audio":0}}',
+    # The gateway writes images into requests; without a list it would fetch from any host.
+    "--allowed-media-domains=none.invalid",
     # Counts open requests at /load.
     "--enable-server-load-tracking",
     # Has requests end early and yet say their usage.

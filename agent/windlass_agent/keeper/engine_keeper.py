@@ -12,6 +12,7 @@ from windlass.confinement import Bare
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
 from windlass.engine_arguments import from_message
+from windlass.modelfiles.vision import reads_images
 from windlass_agent.download import ModelCache, SharedStore, versions_of
 from windlass_agent.engines.adapter_disk import AdapterDisk
 from windlass_agent.engines.adapters import AdapterSet
@@ -202,7 +203,12 @@ class EngineKeeper:
     async def _serve(self, control: EngineControl, served: EngineCapabilities) -> None:
         """Keeps its adapters until it is gone or answers no more."""
         self._adapters.want(self._spec.adapters)
-        served = served.chosen(from_message(self._spec.arguments), self._spec.nodes)
+        model = (self._store or self._models).path(self._spec.model_version_id)
+        served = served.chosen(
+            from_message(self._spec.arguments),
+            self._spec.nodes,
+            vision=await asyncio.to_thread(reads_images, model),
+        )
         capabilities = clusters_pb2.EngineCapabilities(**asdict(served))
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_RUNNING, capabilities=capabilities)
         self.changed.set()

@@ -25,7 +25,8 @@ from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference.handler import KINDS, InferenceHandler
+from windlass.gateway.inference.handler import InferenceHandler
+from windlass.gateway.inference.offers import KINDS
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads

@@ -23,6 +23,8 @@ from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
+from windlass.gateway.inference.images.fetching import ImageFetcher
+from windlass.gateway.inference.images.inlining import Images
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.names import NameCache
 from windlass.gateway.inference.routes import OpenRequests, RouteTable
@@ -70,6 +72,8 @@ async def build(app: App) -> None:
         stub(allowances_pb2_grpc.AllowancesInternalServiceStub),
         holder=new_id("gateway_"),
     )
+    fetcher = ImageFetcher(settings.inference.media_hosts, settings.inference.media_networks)
+    app.on_stop(fetcher.close)
     inference = InferenceHandler(
         ModelFinder(
             routes,
@@ -82,6 +86,7 @@ async def build(app: App) -> None:
         limiter=limiter,
         spool=spool,
         salts=CacheSalts(app.keyring.derive("cache salts")),
+        images=Images(fetcher),
         max_body_bytes=settings.http.max_body_bytes,
     )
     chat = InternalChat(inference, seconds=ASKING_SECONDS)

@@ -79,6 +79,13 @@ def wrong_task(name: str, task: str) -> ApiError:
     return ApiError(f"The model `{name}` {_IS[task]}.", param="model", code="wrong_model_task")
 
 
+def no_images(name: str, where: str) -> ApiError:
+    """A 400 for an image, at a place of the request, to a model that reads text alone."""
+    return ApiError(
+        f"The model `{name}` reads no images.", param=where, code="unsupported_parameter"
+    )
+
+
 def too_long(prompt: int, completion: int, *, limit: int, param: str) -> ApiError:
     """A 400 for a prompt and a completion that do not fit; all in tokens."""
     return ApiError(

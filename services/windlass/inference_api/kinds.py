@@ -17,6 +17,8 @@ class BodyCheck:
     repeated: bool
     # It gets a salt, whatever its agent says that it can do.
     salted: bool = False
+    # Some of its models read images.
+    images: bool = False
     # Usage in a chunk is of the chunk's own answer, not of all of the request.
     counts_each_choice: bool = False
 
@@ -33,5 +35,7 @@ _KINDS = {
     "builtin": BodyCheck(requests.check, repeated=True),
     "llamacpp": BodyCheck(llamacpp.check, repeated=False, salted=True),
     "sglang": BodyCheck(sglang.check, repeated=False, salted=True, counts_each_choice=True),
-    "vllm": BodyCheck(vllm.check, repeated=False, salted=True, counts_each_choice=True),
+    "vllm": BodyCheck(
+        vllm.check, repeated=False, salted=True, images=True, counts_each_choice=True
+    ),
 }

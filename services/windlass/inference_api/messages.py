@@ -4,11 +4,14 @@ import json
 from typing import Any
 
 from windlass.inference_api.errors import bad_value, unknown_parameter, unsupported
+from windlass.inference_api.images.parts import KIND, MAX_IMAGES, check_image
 from windlass.inference_api.parameters import MESSAGES_REFUSED, MESSAGES_WITHOUT_EFFECT
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # What a template reads as it is; one that does not know it leaves it out.
 _PASSED = ("name", "tool_call_id", "reasoning_content", "reasoning")
+# In the place of an image.
+_NOTHING = {"type": "text", "text": ""}
 _READ = frozenset({"role", "content", "refusal", "tool_calls", *_PASSED, *MESSAGES_WITHOUT_EFFECT})
 
 
@@ -19,10 +22,38 @@ def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
-def check_parts(messages: list[dict[str, Any]]) -> None:
-    """Refuses fields of text parts that `conversation` leaves out; raises ApiError by the name.
+def check_conversation(messages: list[dict[str, Any]]) -> None:
+    """Refuses what `conversation` does but images of users; raises ApiError that names the field.
 
-    An engine may read them: vLLM takes a text part with `uuid` and `image_url` for an image.
+    What fields parts may have beyond those of images, `check_parts` decides.
+    """
+    texts, images = [], 0
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        if not isinstance(content, list):
+            texts.append(message)
+            continue
+        where, role = f"messages[{index}].content", str(message.get("role"))
+        for place, part in enumerate(content):
+            if _is_image(part):
+                check_image(part, f"{where}[{place}]", role)
+                images += 1
+        # The places of what is left do not change.
+        texts.append({**message, "content": [_NOTHING if _is_image(x) else x for x in content]})
+    conversation(texts)
+    if images > MAX_IMAGES:
+        raise bad_value(f"messages have at most {MAX_IMAGES} images", "messages")
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == KIND
+
+
+def check_parts(messages: list[dict[str, Any]]) -> None:
+    """Refuses fields of parts that `conversation` leaves out; raises ApiError by the name.
+
+    An engine may read them: vLLM takes a text part with `uuid` and `image_url` for an image, and
+    any `uuid` for the name of an image that it has, whoever sent that.
     """
     for index, message in enumerate(messages):
         content = message.get("content")

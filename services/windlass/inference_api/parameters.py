@@ -56,6 +56,10 @@ _TIERS = ("auto", "default", "flex")
 MESSAGES_WITHOUT_EFFECT: dict[str, str] = {
     "annotations": "Citations of an answer; templates read its text.",
 }
+# The same of a part of one.
+PARTS_WITHOUT_EFFECT: dict[str, str] = {
+    "image_url.detail": "Models here read an image in one way.",
+}
 MESSAGES_REFUSED: dict[str, str] = {
     "audio": "models here read text",
     "function_call": "use tool_calls instead",

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from windlass.inference_api.errors import bad_value, not_served, unsupported
 from windlass.inference_api.formats import TextFormat
-from windlass.inference_api.messages import check_parts, conversation
+from windlass.inference_api.messages import check_conversation, check_parts, conversation
 from windlass.inference_api.parameters import VLLM_REFUSED
 from windlass.inference_api.requests import (
     MAX_CHOICES,
@@ -141,7 +141,7 @@ def check(path: str, body: bytes) -> None:
 
 def _check_chat(request: ChatRequest) -> None:
     check_chat(request, VLLM_REFUSED)
-    conversation(request.messages)
+    check_conversation(request.messages)
     check_parts(request.messages)
     wanted(request.tools, request.tool_choice)
     if isinstance(request.tool_choice, AllowedTools):

@@ -32,6 +32,6 @@ def unknown_type(model_type: str) -> str:
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return (
         f"Models of type {model_type!r} are known neither to the built-in engine nor to the "
-        f"trainers, which load what Transformers {known.transformers} knows.{meant} Only images "
-        "of your own that know the type can serve or train it."
+        f"trainers, which load what Transformers {known.transformers} knows.{meant} Other "
+        "engines may serve it, and only images of your own that know the type can train it."
     )

@@ -223,6 +223,10 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "enable_server_load_tracking": True,
         "trust_remote_code": False,
         "trust_request_chat_template": False,
+        "limit_mm_per_prompt": {"image": 16, "video": 0, "audio": 0},
+        # A host that nobody can have: without a list it would fetch from all.
+        "allowed_media_domains": ["none.invalid"],
+        "allowed_local_media_path": "",
     }.items() <= found.items()
 
     assert all_gpus["tensor_parallel_size"] == 4

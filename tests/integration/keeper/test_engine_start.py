@@ -41,7 +41,7 @@ class Kind:
         self.asked += 1
         if not self.serves:
             raise EngineError("not yet")
-        return EngineCapabilities()
+        return EngineCapabilities(vision=True)
 
     async def load(self) -> EngineLoad:
         raise EngineError("it tells none")
@@ -58,8 +58,10 @@ class Started:
         self.port = free_port()
         there = folder / "models" / "mv-1"
         there.mkdir(parents=True)
-        (there / "config.json").write_text("{}")
-        file = models_pb2.FileUrl(path="config.json", url="http://x", bytes=2, sha256=bytes(32))
+        config = '{"vision_config": {"patch_size": 14}}'
+        (there / "config.json").write_text(config)
+        size = len(config)
+        file = models_pb2.FileUrl(path="config.json", url="http://x", bytes=size, sha256=bytes(32))
         self.keeper = EngineKeeper(
             self.kind, endpoint=f"http://127.0.0.1:{self.port}", weights=folder, adapter_bytes=1
         )
@@ -118,6 +120,8 @@ async def test_one_that_cannot_say_what_it_serves_is_asked_at_leisure(started: S
         # Late is better than never, if nobody has taken it away by then.
         started.kind.serves = True
         await until(lambda: started.keeper.serves)
+        # By the files that it has brought.
+        assert started.keeper.state().capabilities.vision
 
 
 async def test_one_that_fails_at_its_first_request_gets_no_others(started: Started) -> None:

@@ -65,12 +65,14 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         cache_salt: bool = False,
         max_concurrency: int = 0,
         aborts: bool = False,
+        vision: bool = False,
     ) -> None:
         capabilities = clusters_pb2.EngineCapabilities(
             routes=["/v1/score", "/v1/rerank", *([ABORT] if aborts else [])],
             embeddings=engine == "builtin",
             cache_salt=cache_salt,
             max_concurrency=max_concurrency,
+            vision=vision,
         )
         endpoints = [
             pb.Endpoint(engine_id=address, address=address, capabilities=capabilities)

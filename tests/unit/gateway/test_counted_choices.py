@@ -75,7 +75,7 @@ def test_the_sum_is_that_of_the_latest_of_each_at_every_cut(
 
 def bounded(kind: int, usage: TokenUsage, answer: int, **fields: Any) -> TokenUsage:
     body = json.dumps({"model": "m", **fields}).encode()
-    return UsageBounds.of(kind, read_head(body), body).within(usage, answer)
+    return UsageBounds.of(kind, read_head(body), len(body)).within(usage, answer)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_numbers_with_a_point_count_as_well() -> None:
 def counted(tokens: int, **asked: Any) -> int:
     """Tokens of a prompt that are believed of an engine."""
     body = msgspec.json.encode({"model": "rank", **asked})
-    bounds = UsageBounds.of(usage_pb2.USAGE_KIND_SCORE, read_head(body), body)
+    bounds = UsageBounds.of(usage_pb2.USAGE_KIND_SCORE, read_head(body), len(body))
     return bounds.within(TokenUsage(tokens, 0), 100).prompt_tokens
 
 

@@ -12,6 +12,7 @@ from openai.types.webhooks import FineTuningJobFailedWebhookEvent
 
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
+from windlass.core.outbound import connections
 from windlass.jobs.domain.job import JobState
 from windlass.jobs.domain.webhooks import Event, end_of, event_type, new_secret, signed
 from windlass.jobs.webhooks import receivers as sending
@@ -155,14 +156,14 @@ async def test_slow_names_of_one_project_keep_no_other_waiting(
 ) -> None:
     released, asked = slow_names
     receivers = Receivers(PUBLIC)
-    crowd = [f"https://slow{n}.example/" for n in range(sending.RESOLVER_THREADS + 1)]
+    crowd = [f"https://slow{n}.example/" for n in range(connections.RESOLVER_THREADS + 1)]
     for _ in range(2):
         # Whoever gave up waiting leaves a thread behind, which still counts.
         calls = [receivers.post("proj_a", url, b"{}", {}) for url in crowd]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(one) for one in results} == {Unreachable}
         assert "did not respond within" in str(results[0])
-    assert len(asked) == sending.PROJECT_LOOKUPS
+    assert len(asked) == connections.PROJECT_LOOKUPS
     # Time enough for a machine that is busy.
     monkeypatch.setattr(sending, "SECONDS", 60.0)
     with pytest.raises(Unreachable, match=r"^quick.example has no public address$"):

@@ -391,6 +391,16 @@ class InferenceSection(Section):
     scale_down_seconds: float = Field(
         300.0, gt=0, description="Time of less load before fewer engines of a model run."
     )
+    media_hosts: list[
+        Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[1-9][0-9]{0,4})?$")]
+    ] = Field(
+        [],
+        description="Hosts that images of chats are fetched from, as host or host:port, over https "
+        "alone; empty: none, and images come in requests.",
+    )
+    media_networks: list[IPv4Network | IPv6Network] = Field(
+        [], description="Networks (CIDR) that are not public and may have such hosts all the same."
+    )
 
 
 class AgentsSection(Section):

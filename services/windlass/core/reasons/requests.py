@@ -68,6 +68,26 @@ REASONS = {
     "unknown_parameter": reason(
         "The operation has no field of this name; check its spelling.", InvalidArgument, 400
     ),
+    "invalid_image": reason(
+        "An image is of another format than PNG, JPEG, WebP or GIF, is animated, or has too many "
+        "bytes or pixels; the message says which.",
+        400,
+    ),
+    "host_not_allowed": reason(
+        "Images are fetched from hosts that an operator lists in `inference.media_hosts`; send it "
+        "in the request as a data: URL.",
+        400,
+    ),
+    "too_many_images": reason(
+        "Images of too many requests are on their way to engines at once; try again, or send "
+        "smaller ones.",
+        503,
+    ),
+    "image_not_fetched": reason(
+        "The host of an image did not send it; the message says why. Send it in the request as a "
+        "data: URL.",
+        400,
+    ),
     "unsupported_parameter": reason(
         "OpenAI has this field, and the engine that serves the model does not; leave it out.", 400
     ),

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body
-from windlass.gateway.errors import HttpError, to_http
+from windlass.gateway.errors import to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
@@ -27,7 +26,19 @@ from windlass.gateway.inference.engines import (
 )
 from windlass.gateway.inference.engines.trace import trace_headers
 from windlass.gateway.inference.head import BodyJudge, CacheSalts, Head, for_engine, read_head
+from windlass.gateway.inference.images.inlining import Images
+from windlass.gateway.inference.images.room import ImageHold
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
+from windlass.gateway.inference.offers import (
+    CHAT,
+    GENERATES,
+    KINDS,
+    Endpoints,
+    Offer,
+    is_salted,
+    offered,
+    offering,
+)
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.relay import (
     StreamComments,
@@ -36,36 +47,17 @@ from windlass.gateway.inference.relay import (
     whole,
     with_comments,
 )
-from windlass.gateway.inference.routes import EngineEndpoint
 from windlass.gateway.inference.sse import Show, UsageFilter
-from windlass.gateway.inference.waiting import Judge, ModelFinder, Served
+from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
-from windlass.inference_api import routes
+from windlass.inference_api.images.parts import image_places
 
 log = telemetry.logger("gateway.inference")
-CHAT, COMPLETION = usage_pb2.USAGE_KIND_CHAT, usage_pb2.USAGE_KIND_COMPLETION
-EMBEDDING, SCORE = usage_pb2.USAGE_KIND_EMBEDDING, usage_pb2.USAGE_KIND_SCORE
-KINDS: dict[str, int] = {
-    routes.CHAT: CHAT,
-    routes.COMPLETIONS: COMPLETION,
-    routes.EMBEDDINGS: EMBEDDING,
-    routes.SCORE: SCORE,
-    routes.RERANK: SCORE,
-}
-_GENERATES = (CHAT, COMPLETION)
-Endpoints = tuple[EngineEndpoint, ...]
 # Of clients that do not set `prompt_cache_key`.
 SESSION = b"x-session-id"
 _PERMISSION = "inference.invoke"
 ERROR_BYTES = 1 << 20
-
-
-class Offer(NamedTuple):
-    """Engines that have a model loaded, and those of them that may get a request."""
-
-    served: Served
-    able: Endpoints
 
 
 class EngineRequest(NamedTuple):
@@ -79,6 +71,7 @@ class EngineRequest(NamedTuple):
     usage: bool
     comments: StreamComments | None
     disconnect: DisconnectWatch
+    hold: ImageHold
 
     def asker(self, offer: Offer) -> Asker:
         """Returns whose request it is, and for the engines of which version."""
@@ -103,6 +96,7 @@ class InferenceHandler:
         limiter: Limiter,
         spool: UsageSpool,
         salts: CacheSalts,
+        images: Images,
         max_body_bytes: int,
     ):
         self._finder = finder
@@ -110,6 +104,7 @@ class InferenceHandler:
         self._limiter = limiter
         self._spool = spool
         self._salts = salts
+        self._images = images
         self._max_body_bytes = max_body_bytes
 
     async def handle(self, exchange: HttpExchange) -> None:
@@ -120,15 +115,18 @@ class InferenceHandler:
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
-        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, body))
+        places = image_places(bytes(head.messages)) if kind == CHAT else ()
+        judge = BodyJudge(exchange.path, body, head.model, places)
+        read = len(body) - sum(place.url_bytes for place in places)
+        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, read))
         if not self._limiter.enabled:
-            await self._answer(exchange, head, body, meter, [])
+            await self._answer(exchange, head, judge, meter, [])
             return
         limits = self._limiter.of(project_id)
-        reserved = limits.reservation(head.estimate(len(body)))
+        reserved = limits.reservation(head.estimate(read, len(places)))
         headers = await self._limiter.enter(limits, reserved)
         try:
-            await self._answer(exchange, head, body, meter, headers)
+            await self._answer(exchange, head, judge, meter, headers)
         finally:
             self._limiter.leave(limits, reserved, meter.tokens)
 
@@ -136,25 +134,21 @@ class InferenceHandler:
         self,
         exchange: HttpExchange,
         head: Head,
-        body: bytes,
+        judge: BodyJudge,
         meter: UsageMeter,
         headers: Headers,
     ) -> None:
-        with DisconnectWatch(exchange.receive) as disconnect:
+        room = self._images.room.of(exchange.caller.require_project())
+        with DisconnectWatch(exchange.receive) as disconnect, room as hold:
             try:
-                judge = BodyJudge(exchange.path, body)
-                streams = bool(head.stream) and meter.kind in _GENERATES
+                streams = bool(head.stream) and meter.kind in GENERATES
                 comments = StreamComments(exchange, headers) if streams else None
-                finding: Awaitable[Offer] = self._find(exchange, head, judge)
-                if comments is not None:
-                    waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
-                    finding = with_comments(finding, comments, waits_for)
-                offer = await finding
                 show = Show.ALL
                 if streams and not head.wants_every_usage:
                     show = Show.LAST if head.wants_usage else Show.NOTHING
                 usage = show is not Show.ALL
-                ask = EngineRequest(exchange, head, judge, meter, usage, comments, disconnect)
+                ask = EngineRequest(exchange, head, judge, meter, usage, comments, disconnect, hold)
+                offer = await self._prepare(ask)
                 with self._finder.under_way(exchange.caller, head.model, offer.served):
                     response, place = await self._open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
@@ -179,11 +173,28 @@ class InferenceHandler:
                     raise ClientLeft from None
                 raise
 
+    async def _prepare(self, ask: EngineRequest) -> Offer:
+        """Finds engines, and writes images into the request; a client that streams is told."""
+        exchange, head, judge = ask.exchange, ask.head, ask.judge
+        waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
+        offer = await with_comments(self._find(exchange, head, judge), ask.comments, waits_for)
+        if judge.images:
+            await with_comments(self._read_images(ask), ask.comments, lambda: "images are read")
+        return offer
+
+    async def _read_images(self, ask: EngineRequest) -> None:
+        """Writes the images of a request into it; raises HttpError for what is none."""
+        caller, judge = ask.exchange.caller, ask.judge
+        salt, project_id = self._salts.of(caller.organization_id), caller.require_project()
+        inlined = await self._images.inline(ask.hold, project_id, judge.body, judge.images, salt)
+        judge.body = inlined.body
+        ask.meter.see(inlined.images)
+
     async def _find(
         self,
         exchange: HttpExchange,
         head: Head,
-        judge: Judge,
+        judge: BodyJudge,
         *,
         seconds: float | None = None,
         is_open: bool = False,
@@ -197,7 +208,7 @@ class InferenceHandler:
             seconds=seconds,
             is_open=is_open,
         )
-        return Offer(found, _offering(found.endpoints, path))
+        return Offer(found, offering(found.endpoints, path, judge))
 
     async def _open(self, ask: EngineRequest, offer: Offer) -> tuple[EngineConnection, EnginePlace]:
         """An engine's answer, and the place there, which the caller gives back.
@@ -248,7 +259,7 @@ class InferenceHandler:
             await self._engines.abort(place, able, sent)
 
     def _body(self, ask: EngineRequest, offer: Offer, place: EnginePlace) -> bytes:
-        salted = _salted(ask.judge, offer)
+        salted = is_salted(ask.judge, offer)
         salt = self._salts.of(ask.exchange.caller.organization_id) if salted else ""
         return for_engine(
             ask.judge.body, ask.head, usage=ask.usage, salt=salt, background=place.background
@@ -257,7 +268,7 @@ class InferenceHandler:
     def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
         # Engines that keep no prompts apart keep none at all.
         turns = 0
-        if _salted(ask.judge, offer):
+        if is_salted(ask.judge, offer):
             session = ask.exchange.headers.get(SESSION, b"")
             turns = ask.head.conversation(ask.exchange.caller.organization_id, session)
         return self._engines.place(offer.able, ask.asker(offer), conversation=turns)
@@ -265,7 +276,7 @@ class InferenceHandler:
     async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
         version, path = offer.served.version_id, ask.exchange.path
-        offers = partial(_offered, self._finder.endpoints, version, path)
+        offers = partial(offered, self._finder.endpoints, version, path, ask.judge)
         tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
         left = deadline - time.monotonic()
         kind = (version, path)
@@ -296,35 +307,3 @@ class InferenceHandler:
             # Keeps the connection when the body was read to its end, else closes it,
             # which is how the engine learns that nobody listens any more.
             self._engines.done(place, response)
-
-
-def _offered(endpoints: Callable[[str], Endpoints], version_id: str, path: str) -> Endpoints:
-    """The engines that serve a version and the path at this moment."""
-    try:
-        return _offering(endpoints(version_id), path)
-    except HttpError:
-        return ()
-
-
-def _salted(judge: BodyJudge, offer: Offer) -> bool:
-    """Returns True if the engines keep the prompts of organizations apart by a salt."""
-    return judge.check.salted or offer.able[0].cache_salt
-
-
-def _offering(endpoints: Endpoints, path: str) -> Endpoints:
-    """The engines that serve the path; raises HttpError 404 when none does.
-
-    Where some keep the prompts of organizations apart, there are no others among them.
-    """
-    kind = KINDS.get(path)
-    if kind in _GENERATES:
-        able = [endpoint for endpoint in endpoints if not endpoint.task]
-    elif kind == EMBEDDING:
-        able = [endpoint for endpoint in endpoints if endpoint.embeddings]
-    else:
-        able = [endpoint for endpoint in endpoints if path in endpoint.routes]
-    if not able and endpoints:
-        raise HttpError(404, f"The model does not support {path}.", param="model")
-    endpoints = tuple(able)
-    salted = [endpoint for endpoint in endpoints if endpoint.cache_salt]
-    return tuple(salted) if salted else endpoints

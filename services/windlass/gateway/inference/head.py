@@ -2,13 +2,16 @@
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.errors import HttpError
-from windlass.inference_api.errors import ApiError
+from windlass.inference_api.errors import ApiError, no_images
+from windlass.inference_api.images.bounds import ASSUMED_IMAGE_TOKENS
+from windlass.inference_api.images.parts import ImagePlace
 from windlass.inference_api.kinds import body_check
 from windlass.inference_api.requests import refused
 
@@ -50,12 +53,13 @@ class Head(msgspec.Struct):
     query: msgspec.Raw = msgspec.Raw(b"")
     documents: msgspec.Raw = msgspec.Raw(b"")
 
-    def estimate(self, body_bytes: int) -> int:
-        """Tokens that the request may use, for reservation."""
+    def estimate(self, body_bytes: int, images: int = 0) -> int:
+        """Tokens that the request may use, for reservation; `body_bytes` are without its images."""
         choices = self.choices if self.choices <= 128 else 1
         each = self._asked or ASSUMED_TOKENS
         read = body_bytes + self.query_bytes
-        return int(read // BYTES_PER_TOKEN + each * choices)
+        seen = images * ASSUMED_IMAGE_TOKENS
+        return int(read // BYTES_PER_TOKEN + each * choices) + seen
 
     @property
     def query_bytes(self) -> int:
@@ -204,18 +208,23 @@ def for_engine(
 class BodyJudge:
     """Refuses a body that engines of a kind must not get; checks it once for each kind."""
 
-    __slots__ = ("_passed", "_path", "body", "check")
+    __slots__ = ("_model", "_passed", "_path", "body", "check", "images")
 
-    def __init__(self, path: str, body: bytes):
+    def __init__(self, path: str, body: bytes, model: str = "", images: Sequence[ImagePlace] = ()):
         self._path = path
+        self._model = model
         self._passed = ""
         self.body = body
+        # Those that are in it.
+        self.images = images
         # Of the kind that was asked for last.
         self.check = body_check("")
 
     def __call__(self, kind: str, *, runs: bool) -> None:
         """Raises HttpError for what engines of the kind must not get."""
         check = self.check = body_check(kind)
+        if self.images and not check.images:
+            raise self.no_images()
         if kind == self._passed or (runs and check.repeated):
             return
         try:
@@ -225,6 +234,11 @@ class BodyJudge:
                 error.status, error.message, code=error.code, param=error.param
             ) from None
         self._passed = kind
+
+    def no_images(self) -> HttpError:
+        """The refusal of the images to a model that reads none."""
+        error = no_images(self._model, str(self.images[0]))
+        return HttpError(error.status, error.message, code=error.code, param=error.param)
 
 
 class CacheSalts:

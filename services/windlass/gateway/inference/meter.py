@@ -1,7 +1,8 @@
 """Metering of one inference request: its usage is counted and recorded once."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core.clock import now_ms
@@ -11,6 +12,8 @@ from windlass.gateway.inference.head import BYTES_PER_TOKEN, Head
 from windlass.gateway.usage.measured_models import MODELS
 from windlass.gateway.usage.spool import UsageLine, UsageSpool
 from windlass.gateway.usage.token_usage import TokenUsage
+from windlass.inference_api.images.bounds import likely_tokens, most_tokens
+from windlass.inference_api.images.dimensions import Dimensions
 from windlass.inference_api.requests import MAX_CHOICES
 from windlass.metrics import gateway as metrics
 
@@ -37,7 +40,8 @@ class UsageBounds:
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
     as every byte of an answer is in the answer. Beside it there is what a chat template adds
     (`TEMPLATE_TOKENS`), and the bound that a chat sets itself (`max_tokens` of `n` answers).
-    Where a request may ask for tokens without text, there is what it asks for alone.
+    Where a request may ask for tokens without text, there is what it asks for alone. Images stand
+    for tokens by their pixels.
     """
 
     kind: int
@@ -48,11 +52,14 @@ class UsageBounds:
     choices: int = 1
     # Tokens of a completion that nobody has counted.
     likely: int = 0
+    # Of the images of the prompt, whose bytes say nothing: at most, and probably.
+    images: int = 0
+    likely_images: int = 0
 
     @classmethod
-    def of(cls, kind: int, head: Head, body: bytes) -> "UsageBounds":
-        """Bounds of a request as it was received."""
-        prompt = len(body) + head.query_bytes + TEMPLATE_TOKENS
+    def of(cls, kind: int, head: Head, body_bytes: int) -> "UsageBounds":
+        """Bounds of a request as it was received, without its images."""
+        prompt = body_bytes + head.query_bytes + TEMPLATE_TOKENS
         if kind not in _GENERATING:
             return cls(kind, prompt, 0)
         # None of the engines answers more, whatever is asked.
@@ -66,12 +73,16 @@ class UsageBounds:
         most = likely if kind == CHAT else (head.most_tokens or COMPLETION_TOKENS) * MAX_CHOICES
         return cls(kind, prompt, most, by_bytes=False, choices=choices, likely=likely)
 
+    def with_images(self, images: Sequence[Dimensions]) -> "UsageBounds":
+        """Returns them as of a prompt that has images as well."""
+        return replace(self, images=most_tokens(images), likely_images=likely_tokens(images))
+
     def within(self, usage: TokenUsage, answer_bytes: int) -> TokenUsage:
         """Limits the usage that an engine reports to these bounds."""
         most = answer_bytes if self.completion is None else self.completion
         if self.by_bytes:
             most = min(most, answer_bytes)
-        prompt = min(max(0, usage.prompt_tokens), self.prompt)
+        prompt = min(max(0, usage.prompt_tokens), self.prompt + self.images)
         completion = min(max(0, usage.completion_tokens), most)
         return TokenUsage(
             prompt,
@@ -84,9 +95,10 @@ class UsageBounds:
     def estimate(self, seconds: float, answer_bytes: int) -> TokenUsage:
         """Estimates the usage of a request that an engine has worked on for so long.
 
-        By the bytes of the prompt, and for the answer by time and its bytes, where there are any.
+        By the bytes of the prompt and the pixels of its images, and for the answer by time and its
+        bytes, where there are any.
         """
-        prompt = max(1, (self.prompt - TEMPLATE_TOKENS) // BYTES_PER_TOKEN)
+        prompt = max(1, (self.prompt - TEMPLATE_TOKENS) // BYTES_PER_TOKEN + self.likely_images)
         written = int(max(0.0, seconds) * TOKENS_PER_SECOND) * self.choices
         if answer_bytes:
             written = max(1, min(written, answer_bytes // BYTES_PER_TOKEN))
@@ -124,6 +136,10 @@ class UsageMeter:
     def kind(self) -> int:
         """Kind of the request in usage records."""
         return self._bounds.kind
+
+    def see(self, images: Sequence[Dimensions]) -> None:
+        """Notes the images of the prompt, once they are known and before an engine has them."""
+        self._bounds = self._bounds.with_images(images)
 
     def answered(self, size: int) -> None:
         """Notes bytes of the answer."""

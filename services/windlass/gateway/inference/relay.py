@@ -108,12 +108,14 @@ class StreamComments:
 
 
 async def with_comments(
-    awaited: Awaitable[T], comments: StreamComments, waits_for: Callable[[], str]
+    awaited: Awaitable[T], comments: StreamComments | None, waits_for: Callable[[], str]
 ) -> T:
     """Returns what is awaited, of which nothing needs to be given back.
 
-    The client is told meanwhile what it waits for.
+    A client that streams is told meanwhile what it waits for.
     """
+    if comments is None:
+        return await awaited
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:

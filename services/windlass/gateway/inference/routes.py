@@ -52,6 +52,8 @@ class EngineEndpoint:
     embeddings: bool = False
     # It keeps the cached prompts of different salts apart.
     cache_salt: bool = False
+    # It reads the images of chats.
+    vision: bool = False
     # The one task that it was started for; empty for one that generates.
     task: str = ""
     # Requests that a gateway has open there at once; 0 for any number.
@@ -188,6 +190,7 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             frozenset(able.routes),
             embeddings=able.embeddings,
             cache_salt=able.cache_salt,
+            vision=able.vision,
             task=able.task,
             places=_places(able.max_concurrency),
             direct=_direct(message.direct) if message.HasField("direct") else None,

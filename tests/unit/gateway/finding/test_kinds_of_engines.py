@@ -9,14 +9,17 @@ from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.handler import _offering
 from windlass.gateway.inference.head import BodyJudge
 from windlass.gateway.inference.names import NameCache
+from windlass.gateway.inference.offers import offering
 from windlass.gateway.inference.routes import EngineEndpoint, OpenRequests, RouteTable
 from windlass.gateway.inference.waiting import ModelFinder
+from windlass.inference_api.images.parts import ImagePlace
 
 CALLER = Principal(organization_id="org", project_id="proj")
 CHATS = "/v1/chat/completions"
+TEXT = BodyJudge(CHATS, b"")
+IMAGE = BodyJudge(CHATS, b"", "toy", [ImagePlace(1, 2, 30)])
 
 
 class Services:
@@ -132,12 +135,12 @@ def test_a_judge_knows_the_kind_that_answers() -> None:
 def test_only_engines_with_the_route_are_offered() -> None:
     plain = EngineEndpoint("a", "a", frozenset())
     embeds = EngineEndpoint("b", "b", frozenset({"/tokenize"}), embeddings=True)
-    assert _offering((plain, embeds), CHATS) == (plain, embeds)
-    assert _offering((plain, embeds), "/v1/embeddings") == (embeds,)
-    assert _offering((plain, embeds), "/tokenize") == (embeds,)
+    assert offering((plain, embeds), CHATS, TEXT) == (plain, embeds)
+    assert offering((plain, embeds), "/v1/embeddings", TEXT) == (embeds,)
+    assert offering((plain, embeds), "/tokenize", TEXT) == (embeds,)
     for path in ("/v1/embeddings", "/v1/score", "/tokenize"):
         with pytest.raises(HttpError) as error:
-            _offering((plain,), path)
+            offering((plain,), path, TEXT)
         assert error.value.status == 404
         assert error.value.message == f"The model does not support {path}."
 
@@ -156,4 +159,25 @@ def test_no_request_goes_unsalted_where_one_engine_salts() -> None:
     )
     found = services.routes.find("v1")
     assert found is not None
-    assert [one.address for one in _offering(found.endpoints, CHATS)] == ["b"]
+    assert [one.address for one in offering(found.endpoints, CHATS, TEXT)] == ["b"]
+
+
+def test_images_go_to_engines_that_read_them_alone() -> None:
+    blind = EngineEndpoint("a", "a", frozenset())
+    sees = EngineEndpoint("b", "b", frozenset(), vision=True)
+    assert offering((blind, sees), CHATS, IMAGE) == (sees,)
+    assert offering((blind, sees), CHATS, TEXT) == (blind, sees)
+    # Those that start tell it later.
+    assert offering((), CHATS, IMAGE) == ()
+    with pytest.raises(HttpError) as error:
+        offering((blind,), CHATS, IMAGE)
+    refused = (error.value.status, error.value.param, error.value.message)
+    assert refused == (400, "messages[1].content[2]", "The model `toy` reads no images.")
+
+
+@pytest.mark.parametrize("kind", ["builtin", "llamacpp", "sglang", "adopted", "adopted-vllm", "x"])
+@pytest.mark.parametrize("runs", [True, False])
+def test_kinds_that_read_no_images_are_asked_about_none(kind: str, runs: bool) -> None:
+    with pytest.raises(HttpError, match="reads no images") as error:
+        IMAGE(kind, runs=runs)
+    assert error.value.param == "messages[1].content[2]"

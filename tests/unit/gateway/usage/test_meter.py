@@ -32,7 +32,7 @@ class Metered:
 
     def __init__(self, folder: Path, **fields: Any):
         body = json.dumps({"model": "m", **fields}).encode()
-        self.bounds = UsageBounds.of(CHAT, read_head(body), body)
+        self.bounds = UsageBounds.of(CHAT, read_head(body), len(body))
         self._spool = UsageSpool(folder)
         scope = {"method": "POST", "path": "/v1/chat/completions", "headers": []}
         exchange = HttpExchange(scope, _unused, _unused)

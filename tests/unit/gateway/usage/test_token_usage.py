@@ -12,6 +12,12 @@ from windlass.gateway.inference.head import read_head
 from windlass.gateway.inference.meter import CHAT, CONTEXT_TOKENS, TOKENS_PER_SECOND, UsageBounds
 from windlass.gateway.inference.sse import Show, UsageFilter
 from windlass.gateway.usage.token_usage import TokenUsage, chunk_usage, read_usage, usage_of
+from windlass.inference_api.images.bounds import (
+    ASSUMED_IMAGE_TOKENS,
+    likely_tokens,
+    most_tokens,
+)
+from windlass.inference_api.images.dimensions import Dimensions
 
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
 ANYTHING = st.recursive(
@@ -87,7 +93,7 @@ def test_details_of_several_answers_are_added_and_those_of_a_prompt_are_not() ->
 
 def bounds(kind: int = CHAT, **fields: Any) -> tuple[UsageBounds, int]:
     body = json.dumps({"model": "m", **fields}).encode()
-    return UsageBounds.of(kind, read_head(body), body), len(body)
+    return UsageBounds.of(kind, read_head(body), len(body)), len(body)
 
 
 @given(st.integers(), st.integers(), st.integers(), st.integers())
@@ -121,3 +127,28 @@ def test_an_estimate_is_by_bytes_and_time_within_what_was_asked(
     found, size = bounds(kind, **fields)
     expected = TokenUsage(size // 4, completion, estimated=True)
     assert found.estimate(seconds, answer_bytes) == expected
+
+
+IMAGES = [Dimensions("image/png", 1, 1), Dimensions("image/jpeg", 2800, 2800)]
+
+
+def test_images_stand_for_tokens_by_their_pixels() -> None:
+    found, size = bounds()
+    seen = found.with_images(IMAGES)
+    assert seen.estimate(0, 0).prompt_tokens == size // 4 + 256 + 10_000
+    lied = TokenUsage(2**40, 0)
+    text, image = found.within(lied, 0).prompt_tokens, seen.within(lied, 0).prompt_tokens
+    assert image - text == 2 * 8192 + 2800 * 2800 // 196
+    # Of one that is small on the wire and large in a prompt.
+    assert seen.within(TokenUsage(9000, 0), 0).prompt_tokens == 9000
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**13), st.integers(1, 2**12)), min_size=1, max_size=16))
+def test_no_image_is_free_and_no_estimate_above_its_bound(sizes: list[tuple[int, int]]) -> None:
+    images = [Dimensions("image/png", *size) for size in sizes]
+    assert 0 < likely_tokens(images) <= most_tokens(images) < 2**25
+
+
+def test_a_reservation_is_not_by_the_bytes_of_images() -> None:
+    head = read_head(b'{"model":"m","max_tokens":1}')
+    assert head.estimate(400, 2) == head.estimate(400) + 2 * ASSUMED_IMAGE_TOKENS

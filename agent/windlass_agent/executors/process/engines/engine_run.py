@@ -10,6 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.engine_arguments import from_message, require_gpus
+from windlass.modelfiles.vision import reads_images
 from windlass_agent.download import bytes_of, versions_of
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
@@ -299,7 +300,9 @@ class EngineRun:
     async def _serve(self, process: EngineProcess, control: EngineControl) -> None:
         """Answers, and sleeps when asked to, until the process ends or does not answer."""
         spec, served = self.workload.engine, await control.served()
-        served = served.chosen(from_message(spec.arguments), sleeps=spec.sleeps)
+        model = self._house.models.path(spec.model_version_id)
+        vision = await asyncio.to_thread(reads_images, model)
+        served = served.chosen(from_message(spec.arguments), sleeps=spec.sleeps, vision=vision)
         self._capabilities = pb.EngineCapabilities(**asdict(served))
         if spec.sleeps and not self._is_told:
             spec.asleep = await control.asleep()

@@ -1551,6 +1551,7 @@ class EngineCapabilities(google.protobuf.message.Message):
     EMBEDDINGS_FIELD_NUMBER: builtins.int
     CACHE_SALT_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
+    VISION_FIELD_NUMBER: builtins.int
     adapters: builtins.bool
     weight_updates: builtins.bool
     """Replace weights in place at version N."""
@@ -1563,6 +1564,8 @@ class EngineCapabilities(google.protobuf.message.Message):
     """It keeps the cached prompts of different `cache_salt`s apart, and serves by `priority`."""
     task: builtins.str
     """The one task that it was started for, `embed` or `score`; empty for one that generates."""
+    vision: builtins.bool
+    """It reads the images of chats."""
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Routes of the gateway's own table that it has beside OpenAI's, such as `/v1/score`."""
@@ -1580,8 +1583,9 @@ class EngineCapabilities(google.protobuf.message.Message):
         embeddings: builtins.bool = ...,
         cache_salt: builtins.bool = ...,
         task: builtins.str = ...,
+        vision: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "task", b"task", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "task", b"task", "vision", b"vision", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
 
 Global___EngineCapabilities: typing_extensions.TypeAlias = EngineCapabilities
 
