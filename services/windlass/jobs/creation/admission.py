@@ -164,16 +164,17 @@ class JobAdmission:
     async def _look(
         self, project_id: str, draft: Spec, unsent: UnsentFiles
     ) -> tuple[Start, Inspected]:
-        refusal: BaseException | None = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                start = group.create_task(self._start(project_id, draft.model))
-                inputs = group.create_task(self._files.look(project_id, draft, unsent))
-        except* AppError as errors:
-            refusal = errors.exceptions[0]
-        if refusal is not None:
-            raise refusal
-        return start.result(), inputs.result()
+        start, inputs = await asyncio.gather(
+            self._start(project_id, draft.model),
+            self._files.look(project_id, draft, unsent),
+            return_exceptions=True,
+        )
+        # No file suits a model that cannot be tuned.
+        if isinstance(start, BaseException):
+            raise start
+        if isinstance(inputs, BaseException):
+            raise inputs
+        return start, inputs
 
     async def _start(self, project_id: str, name: str) -> Start:
         found = await self._model(project_id, name, "model")
