@@ -10,7 +10,13 @@ from aiohttp import web
 from windlass_agent.engines.boundary import boundary
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.keeper.engine_keeper import EngineKeeper
-from windlass_agent.keeper.passing import PASSED_ROUTES, away, engine_session, pass_on
+from windlass_agent.keeper.passing import (
+    PASSED_ROUTES,
+    away,
+    broken_off,
+    engine_session,
+    pass_on,
+)
 
 # Without an open request, since a gateway may have sent one before it heard that the pod ends.
 QUIET_SECONDS = 1.0
@@ -56,7 +62,7 @@ class Door:
             async with self._counted():
                 return await pass_on(request, self._session)
         except TimeoutError as error:
-            raise away() from error
+            raise broken_off(request) from error
 
     @contextlib.asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:

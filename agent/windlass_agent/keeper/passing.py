@@ -42,7 +42,9 @@ def engine_session(address: SocketAddress) -> aiohttp.ClientSession:
 async def pass_on(request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
     """Answers a request with what the engine answers; a client that leaves ends it there.
 
-    Raises ApiError for a body that is too long, and where the engine does not answer.
+    Raises ApiError for a body that is too long, and where the engine cannot be reached. One that
+    breaks off before its answer has had the request, so the connection is cut here as well: 503
+    would say that nothing was done (ADR 43).
     """
     headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
     headers["content-length"] = str(_length(request))
@@ -50,8 +52,14 @@ async def pass_on(request: web.Request, session: aiohttp.ClientSession) -> web.S
         # Passed on as it comes: what others send at once would fill the memory here.
         async with session.post(request.path, data=request.content, headers=headers) as answer:
             return await _returned(request, answer)
-    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
         raise away() from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise broken_off(request) from error
+    except asyncio.CancelledError:
+        # Whatever ends it may have been asked of the engine.
+        cut(request)
+        raise
 
 
 def away() -> ApiError:
@@ -72,14 +80,17 @@ async def _returned(request: web.Request, answer: aiohttp.ClientResponse) -> web
         async for chunk in answer.content.iter_any():
             await response.write(chunk)
     except (aiohttp.ClientError, ConnectionResetError):
-        _abort(request)
-    except asyncio.CancelledError:
-        _abort(request)
-        raise
+        cut(request)
     return response
 
 
-def _abort(request: web.Request) -> None:
+def broken_off(request: web.Request) -> ApiError:
+    """Cuts the connection; returns the error that nobody is told."""
+    cut(request)
+    return ApiError("The engine broke off.", status=HTTPStatus.BAD_GATEWAY, code="engine_failed")
+
+
+def cut(request: web.Request) -> None:
     """Cuts the connection, so that whoever reads does not take the answer for whole."""
     if request.transport is not None:
         request.transport.abort()

@@ -93,8 +93,9 @@ async def test_an_engine_that_answers_no_more_keeps_no_request_and_no_drain(
         stage.kept.give_up()
         with pytest.raises(httpx.RemoteProtocolError):
             await anext(chunks)
-    answer = await waiting
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stopped")
+    # Cut as well: it may have been computed, which no 503 would say.
+    with pytest.raises(httpx.RemoteProtocolError):
+        await waiting
     await draining
     await stage.door.drained()
     assert (await stage.say(now=True)).status_code == 503

@@ -279,7 +279,8 @@ class InferenceHandler:
         offers = partial(offered, self._finder.endpoints, version, path, ask.judge)
         tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
         left = deadline - time.monotonic()
-        kind = (version, path)
+        # Not all engines of a version read images while its agents are of two releases.
+        kind = (version, path, bool(ask.judge.images))
         return await self._engines.wait(ask.asker(offer), kind, offers, seconds=left, tell=tell)
 
     async def _relay(

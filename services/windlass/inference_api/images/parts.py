@@ -12,6 +12,7 @@ from windlass.inference_api.errors import bad_value, unknown_parameter, unsuppor
 KIND = "image_url"
 # Of a request.
 MAX_IMAGES = 16
+MAX_LOOKED_AT = 50_000
 # Of one that is fetched: signed ones are long.
 IMAGE_URL_LENGTH = 8192
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
@@ -60,34 +61,38 @@ class _RawPart(Struct):
     image_url: msgspec.Raw = msgspec.Raw(b"")
 
 
-_list = msgspec.json.Decoder(list[msgspec.Raw])
-_content = msgspec.json.Decoder(_Content)
-_part = msgspec.json.Decoder(_RawPart)
+# They end at the first that is no object, since the loop waits for them.
+_contents = msgspec.json.Decoder(list[_Content])
+_parts = msgspec.json.Decoder(list[_RawPart])
 
 
 def image_places(messages: bytes) -> tuple[ImagePlace, ...]:
-    """The images of a chat's `messages` in JSON, in order; of what is no list of parts, none."""
+    """The images of a chat's `messages` in JSON, in order; of what is no list of parts, none.
+
+    Raises ApiError for more messages or parts than are looked at.
+    """
     # The word may be written with escapes as well, but not otherwise.
     if KIND.encode() not in messages and b"\\u" not in messages:
         return ()
-    found = []
-    listed: list[msgspec.Raw] = _read(_list, messages, [])
-    for at, message in enumerate(listed):
-        content = _read(_content, message, _Content()).content
-        parts: list[msgspec.Raw] = _read(_list, content, [])
-        for place, raw in enumerate(parts):
-            part = _read(_part, raw, _RawPart())
+    found, left = [], MAX_LOOKED_AT
+    for at, message in enumerate(_read(_contents, messages)):
+        parts = _read(_parts, message.content)
+        left -= 1 + len(parts)
+        if left < 0:
+            what = f"messages and their parts are more than {MAX_LOOKED_AT:,}, with images"
+            raise bad_value(what, "messages")
+        for place, part in enumerate(parts):
             if part.type == KIND:
                 found.append(ImagePlace(at, place, len(part.image_url)))
     return tuple(found)
 
 
-def _read(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, other: T) -> T:
-    """Returns what is read, or `other` of what is something else."""
+def _read(decoder: msgspec.json.Decoder[list[T]], raw: bytes | msgspec.Raw) -> list[T]:
+    """Returns what is listed; nothing of what is something else, which the check refuses."""
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return other
+        return []
 
 
 def check_image(part: dict[str, Any], where: str, role: str) -> None:

@@ -12,10 +12,12 @@ from tests.support.waiting import until
 
 from windlass.gateway.inference.images import fetching
 from windlass.gateway.inference.images.fetching import (
+    HOST_FETCHES,
     PROJECT_FETCHES,
     HostNotListed,
     ImageFetcher,
     NotFetched,
+    NoTurn,
 )
 
 MOST = 2**20
@@ -103,6 +105,22 @@ async def test_no_project_takes_all_turns(host: ImageHost, fetcher: ImageFetcher
     host.released.set()
     assert await asyncio.gather(*crowd) == [PNG] * len(crowd)
     assert host.most_active == PROJECT_FETCHES + 1
+
+
+async def test_who_has_no_turn_is_told_so_and_not_of_the_host(
+    host: ImageHost, fetcher: ImageFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "TURN_SECONDS", 0.05)
+    held = f"{host.url}/held"
+    crowd = [
+        asyncio.ensure_future(fetcher.fetch(f"p{number}", held, MOST))
+        for number in range(HOST_FETCHES)
+    ]
+    await until(lambda: host.active == HOST_FETCHES)
+    with pytest.raises(NoTurn):
+        await fetcher.fetch("other", f"{host.url}/image", MOST)
+    host.released.set()
+    assert await asyncio.gather(*crowd) == [PNG] * len(crowd)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.inference_api.errors import ApiError
-from windlass.inference_api.images.parts import IMAGE_URL_LENGTH, MAX_IMAGES, image_places
+from windlass.inference_api.images.parts import (
+    IMAGE_URL_LENGTH,
+    MAX_IMAGES,
+    MAX_LOOKED_AT,
+    image_places,
+)
 from windlass.inference_api.kinds import body_check
 
 CHATS = "/v1/chat/completions"
@@ -155,3 +160,13 @@ def test_no_image_passes_that_is_not_found(
     images = [one for one in strings(messages) if one["type"] == "image_url"]
     assert len(places) == len(images)
     assert all(one["type"] == "text" for one in strings(messages) if one not in images)
+
+
+def test_of_what_is_no_list_of_objects_little_is_read() -> None:
+    """Else a request of megabytes would hold up all others."""
+    for element in ("0", "{}", '{"content": [0]}'):
+        body = f'["image_url", {element}{f", {element}" * MAX_LOOKED_AT}]'.encode()
+        assert image_places(body) == ()
+    many = f'[{{"content": [{{"type": "image_url"}}{", {}" * MAX_LOOKED_AT}]}}]'.encode()
+    with pytest.raises(ApiError, match="more than 50,000"):
+        image_places(many)

@@ -10,6 +10,8 @@ from typing import Any
 
 import httptools
 
+from windlass.gateway.inference.routes import DirectAddress
+
 # An engine may compute for long before it answers; its process's end closes the socket.
 SILENCE_SECONDS = 900.0
 # What may wait for a client that reads slowly, before the engine is held up too.
@@ -39,8 +41,9 @@ class EngineConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heard = 0.0
         self._answered = self._framed = self._keeps = False
-        # Between exchanges a connection is whole; `idle_since` is the pool's.
+        # Between exchanges a connection is whole; `idle_since` and `door` are the pool's.
         self.whole = True
+        self.door: DirectAddress | None = None
         self.idle_since = 0.0
         self.status = 0
         self.content_type = ""

@@ -136,7 +136,9 @@ class EngineConnectionPool:
     def _rested(self) -> EngineConnection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.reusable and not self._is_old(connection):
+            # A door that is the engine's no longer is left at once.
+            is_ours = connection.door is None or connection.door == self.direct
+            if is_ours and connection.reusable and not self._is_old(connection):
                 return connection
             connection.close()
         return None
@@ -201,6 +203,7 @@ class EngineConnectionPool:
             self._shut = (door, loop.time() + SHUT_SECONDS)
             return None
         self._way = _DIRECT
+        connection.door = door
         return connection
 
     @property

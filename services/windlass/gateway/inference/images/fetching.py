@@ -1,7 +1,8 @@
 """Fetches of images by URL, from hosts that the operator lists and from nowhere else."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from ssl import SSLContext
 from urllib.parse import urljoin
@@ -15,10 +16,10 @@ from windlass.core.outbound.addresses import OutboundAddresses, UrlRefused, chec
 from windlass.core.outbound.connections import OutboundConnections, why_failed
 from windlass.inference_api.images.parts import IMAGE_URL_LENGTH
 
-# For everything: a turn, names, connections, redirects and bytes.
-SECONDS = 10.0
-# At once, each with its bytes in memory.
-FETCHES, PROJECT_FETCHES = 32, 8
+# For names, connections, redirects and bytes; and before these for a turn.
+SECONDS = TURN_SECONDS = 10.0
+# At once, each with its bytes in memory: of all, of a project, and of a host, which may be slow.
+FETCHES, PROJECT_FETCHES, HOST_FETCHES = 32, 8, 16
 REDIRECTS = 3
 _HTTPS = 443
 _PART_BYTES = 2**16
@@ -27,6 +28,10 @@ _MOVED = (301, 302, 303, 307, 308)
 
 class NotFetched(Exception):
     """No image from a URL; the text says why, in words that a tenant may read."""
+
+
+class NoTurn(Exception):
+    """Others fetch so much that this one had no turn in time."""
 
 
 class HostNotListed(NotFetched):
@@ -46,9 +51,9 @@ class ImageFetcher:
             {"User-Agent": "Windlass-Images", "Accept": "image/*", "Accept-Encoding": "identity"},
             tls=tls,
         )
-        self._turns = asyncio.Semaphore(FETCHES)
+        self._all = asyncio.Semaphore(FETCHES)
         # Kept by the fetches that have a turn, or wait for one.
-        self._project_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def admit(self, url: str) -> URL:
         """The URL as it is sent, if it is of a listed host; raises NotFetched."""
@@ -74,11 +79,28 @@ class ImageFetcher:
         return sent
 
     async def fetch(self, project_id: str, url: str, most: int) -> bytes:
-        """The bytes at a URL, `most` at most; raises NotFetched."""
+        """The bytes at a URL, `most` at most; raises NotFetched, and NoTurn."""
         target = self.admit(url)
-        turns = self._project_turns.setdefault(project_id, asyncio.Semaphore(PROJECT_FETCHES))
+        async with self._turn(project_id, target.host or ""):
+            return await self._fetch(project_id, url, target, most)
+
+    @asynccontextmanager
+    async def _turn(self, project_id: str, host: str) -> AsyncIterator[None]:
+        """Waits for a turn of the project, of the host and of all; raises NoTurn."""
+        own = self._turns.setdefault(f"project {project_id}", asyncio.Semaphore(PROJECT_FETCHES))
+        there = self._turns.setdefault(f"host {host}", asyncio.Semaphore(HOST_FETCHES))
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    for one in (own, there, self._all):
+                        await stack.enter_async_context(one)
+            except TimeoutError as error:
+                raise NoTurn from error
+            yield
+
+    async def _fetch(self, project_id: str, url: str, target: URL, most: int) -> bytes:
         try:
-            async with asyncio.timeout(SECONDS), turns, self._turns:
+            async with asyncio.timeout(SECONDS):
                 for _ in range(REDIRECTS + 1):
                     found = await self._get(project_id, target, most)
                     if isinstance(found, bytes):

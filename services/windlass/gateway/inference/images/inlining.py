@@ -15,14 +15,22 @@ from typing import NamedTuple
 import msgspec
 
 from windlass.gateway.errors import HttpError
-from windlass.gateway.inference.images.fetching import HostNotListed, ImageFetcher, NotFetched
-from windlass.gateway.inference.images.room import ImageHold, ImageRoom
+from windlass.gateway.inference.images.fetching import (
+    HostNotListed,
+    ImageFetcher,
+    NotFetched,
+    NoTurn,
+)
+from windlass.gateway.inference.images.room import ImageHold, ImageRoom, too_many_images
 from windlass.inference_api.images.bounds import MAX_BYTES, MAX_PIXELS, MAX_PIXELS_TOGETHER
 from windlass.inference_api.images.dimensions import Dimensions, UnreadableImage, dimensions
 from windlass.inference_api.images.parts import KIND, ImagePart, ImagePlace, media_type
 
 # For all images of a request.
 SECONDS = 30.0
+# An image is in the memory by itself, and a third larger in the body, as it is kept for another
+# engine and as it is sent.
+COPIES = 4
 _MIB = 2**20
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -85,7 +93,7 @@ class Images:
             left -= len(content)
             if left < 0:
                 raise _invalid(place, f"the images have more than {MAX_BYTES // _MIB} MiB together")
-            hold.take(len(content))
+            hold.take(COPIES * len(content))
             contents.append(content)
         return contents
 
@@ -157,12 +165,14 @@ def _measured(place: ImagePlace, url: str, content: bytes) -> Dimensions:
 
 @contextmanager
 def _told(place: ImagePlace) -> Iterator[None]:
-    """Makes HttpError 400 of what a fetch raises."""
+    """Makes HttpError 400 of what a fetch raises, and 503 where it had no turn."""
     try:
         yield
     except HostNotListed as error:
         message = _message(place, str(error))
         raise HttpError(400, message, code="host_not_allowed", param=place.url) from error
+    except NoTurn as error:
+        raise too_many_images() from error
     except NotFetched as error:
         message = _message(place, str(error))
         raise HttpError(400, message, code="image_not_fetched", param=place.url) from error

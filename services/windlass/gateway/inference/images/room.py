@@ -8,6 +8,17 @@ from windlass.gateway.errors import HttpError
 ROOM_BYTES, PROJECT_BYTES = 2**30, 2**28
 
 
+def too_many_images() -> HttpError:
+    """The error for a request with images that comes while too many are under way."""
+    return HttpError(
+        503,
+        "Too many images are on their way to engines; try again.",
+        kind="service_unavailable_error",
+        code="too_many_images",
+        headers={"retry-after": "1"},
+    )
+
+
 class ImageRoom:
     """Bytes that requests with images take at once, by project."""
 
@@ -33,13 +44,7 @@ class ImageHold:
         """Takes bytes; raises HttpError 503 where there are too few."""
         own = self._taken[self._project_id] + size
         if own > PROJECT_BYTES or self._taken.total() + size > ROOM_BYTES:
-            raise HttpError(
-                503,
-                "Too many images are on their way to engines; try again.",
-                kind="service_unavailable_error",
-                code="too_many_images",
-                headers={"retry-after": "1"},
-            )
+            raise too_many_images()
         self._taken[self._project_id] = own
         self._bytes += size
 
