@@ -11,6 +11,7 @@ from windlass.engine_arguments import (
     EngineArguments,
     divided,
 )
+from windlass.inference_api.images.bounds import MAX_PIXELS
 from windlass.inference_api.images.parts import MAX_IMAGES
 from windlass.inference_api.routes import ABORT
 from windlass.modelfiles.encoders.embedding import MODULES
@@ -98,6 +99,8 @@ _ENVIRONMENT = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     # None but its own: an entry point of any package would be loaded otherwise.
     "VLLM_PLUGINS": "",
+    # The gateway refuses larger images by their headers; this bounds what a decoder reads there.
+    "VLLM_MAX_IMAGE_PIXELS": str(MAX_PIXELS),
 }
 
 LOAD_NAMES = LoadNames(

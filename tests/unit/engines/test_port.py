@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from windlass.inference_api.images.bounds import MAX_PIXELS
 from windlass.inference_api.routes import ENGINE_ROUTES
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import CapabilityMissing, EngineError, EngineSpec
@@ -82,6 +83,11 @@ def test_vllm_is_told_that_it_will_sleep_and_needs_a_gpu_for_that() -> None:
     assert "--enable-sleep-mode" in vllm.command(sleeps)
     assert vllm.environment(sleeps)["VLLM_SERVER_DEV_MODE"] == "1"
     assert (vllm.sleeps(1), vllm.sleeps(0)) == (True, False)
+
+
+def test_vllm_has_the_gateway_s_bound_of_pixels() -> None:
+    spec = EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///run/e/s", gpus=1)
+    assert VllmEngine(Path("python")).environment(spec)["VLLM_MAX_IMAGE_PIXELS"] == str(MAX_PIXELS)
 
 
 def test_no_request_of_a_tenant_reaches_what_steers_an_engine() -> None:
