@@ -7,7 +7,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import NORMAL_PRIORITY, PRIORITIES, TARGET_REQUESTS
 from windlass.engine_arguments import UNCHOSEN, completed
 from windlass.inference.domain import Engine, InferencePolicy, Name, Serving, weights_of
-from windlass.inference.places.devices import DIVIDE, DeviceCheck, EngineWish
+from windlass.inference.places.devices import DIVIDE, KUBERNETES, DeviceCheck, EngineWish
 from windlass.inference.stacks.stack import REACHES, Stack
 
 
@@ -76,7 +76,8 @@ class VersionSettings:
 
     def rank(self, version: str) -> int:
         """The place of a version's priority among priorities, the lowest being 0."""
-        return PRIORITIES.index(self.wish(version).priority)
+        known = version in self._names
+        return PRIORITIES.index(self.wish(version).priority if known else NORMAL_PRIORITY)
 
     def draft_id(self, version: str) -> str:
         """The version that guesses for the engines of a version; empty for none."""
@@ -92,14 +93,27 @@ class VersionSettings:
         return bool(draft_id) and draft_id not in self._names
 
     def configured(
-        self, engine: Engine, cluster: clusters_pb2.Cluster | None, *, is_new: bool
+        self,
+        engine: Engine,
+        cluster: clusters_pb2.Cluster | None,
+        *,
+        is_new: bool = False,
+        fits: bool = False,
     ) -> Engine:
-        """The engine as it should run in its cluster; None for one that is away."""
+        """The engine as it should run in its cluster; None for one that is away.
+
+        One that `fits` answers with the GPUs that it has, whatever an estimate says.
+        """
         version = engine.version_id
         wish = self.wish(version)
-        gpus = wish.gpus
+        gpus, priority = wish.gpus, wish.priority
+        if not is_new and (cluster is None or cluster.executor != KUBERNETES):
+            # There it means nothing to the engine itself.
+            priority = engine.priority
         if not gpus and wish.nodes == 1:
-            gpus = self._fitting(engine, cluster, is_new=is_new)
+            gpus = self._fitting(engine, cluster, is_new=is_new, fits=fits)
+        elif not gpus and wish.accelerator:
+            gpus = max(1, cluster.capacity.each_engine.gpus if cluster else engine.gpus)
         return replace(
             engine,
             engine=wish.kind,
@@ -109,7 +123,7 @@ class VersionSettings:
             nodes=wish.nodes if wish.nodes > 1 else 0,
             accelerator=wish.accelerator,
             memory_bytes=wish.memory_bytes,
-            priority=wish.priority,
+            priority=priority,
             draft_version_id=self.draft_id(version),
             sleeps=bool(self.sleep_seconds(version)),
         )
@@ -118,14 +132,24 @@ class VersionSettings:
         """Returns why a cluster can never run a version; empty if it may."""
         return self.devices.refusal(self.wish(version), cluster)
 
+    def gpus(self, version: str, cluster: clusters_pb2.Cluster) -> int:
+        """The GPUs of a new engine in a cluster, on each node; 0 for what is usual there."""
+        wish = self.wish(version)
+        if wish.gpus or wish.nodes > 1 or (wish.kind not in DIVIDE and not wish.accelerator):
+            return wish.gpus
+        return self.devices.gpus(wish, cluster, None)
+
     def _fitting(
-        self, engine: Engine, cluster: clusters_pb2.Cluster | None, *, is_new: bool
+        self, engine: Engine, cluster: clusters_pb2.Cluster | None, *, is_new: bool, fits: bool
     ) -> int:
         """The GPUs of an engine whose serving asks for none; 0 for what is usual."""
-        wish = self.wish(engine.version_id)
+        wish, serving = self.wish(engine.version_id), self._serving(engine.version_id)
         if wish.kind not in DIVIDE and not wish.accelerator:
             return 0
-        if cluster is None or not (wish.accelerator or self.devices.rooms(wish, cluster).rooms):
+        if fits and (serving is None or serving.updated_at <= engine.created_at):
+            return engine.gpus
+        is_known = cluster is not None and bool(self.devices.rooms(wish, cluster).rooms)
+        if cluster is None or not (is_known or (wish.accelerator and not engine.gpus)):
             # What was chosen stays, also while the cluster is away.
             return engine.gpus
         return self.devices.gpus(wish, cluster, None if is_new else engine.gpus)

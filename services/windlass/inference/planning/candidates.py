@@ -13,9 +13,10 @@ def candidates_of(state: Round, version: str) -> list[CandidateCluster]:
     same = Counter(one.cluster_id for one in state.engines_of(version))
     weights = weights_of(state.names, version).weight_bytes
     wish = settings.wish(version)
-    need = EngineNeed(name.project_id, wish.gpus, wish.nodes, weights, wish.memory_bytes)
     found = []
     for cluster in state.candidates(version):
+        gpus = settings.gpus(version, cluster)
+        need = EngineNeed(name.project_id, gpus, wish.nodes, weights, wish.memory_bytes)
         assigned = state.view.assignment(cluster.id, name.project_id)
         candidate = CandidateCluster(
             cluster_id=cluster.id,

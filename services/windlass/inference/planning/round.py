@@ -209,7 +209,9 @@ class Round:
     def configured(self, engine: Engine) -> Engine:
         """The engine as the serving of its model says that it should run."""
         cluster = self.view.clusters.get(engine.cluster_id)
-        return self.settings.configured(engine, cluster, is_new=engine.id not in self._ids)
+        is_new = engine.id not in self._ids
+        fits = not is_new and self.answers(engine)
+        return self.settings.configured(engine, cluster, is_new=is_new, fits=fits)
 
     def sleeps_untold(self, engine: Engine) -> bool:
         """Returns True if an engine can sleep where it is, though it may not be started for it."""

@@ -35,11 +35,18 @@ def trim(state: Round) -> None:
         if engine.replica or state.is_kept_alone(engine.version_id)
     ]
     spare.sort(key=lambda one: (not one.asleep, -one.replica, -one.created_at, one.id))
-    for engine in spare:
-        bounds = _bounds_of(state, engine)
-        if any(numbers[one] > one.most for one in bounds):
-            state.end(engine)
-            numbers.subtract(bounds)
+    while spare:
+        bounds = _bounds_of(state, spare[0])
+        if all(numbers[one] <= one.most for one in bounds):
+            del spare[0]
+            continue
+        # One of its project counts for the same bounds.
+        lower = [one for one in spare if _goes_before(state, one, spare[0])]
+        rank = state.settings.rank
+        victim = min(lower, key=lambda one: rank(one.version_id), default=spare[0])
+        spare.remove(victim)
+        state.end(victim)
+        numbers.subtract(bounds)
 
 
 def lack(state: Round, version: str, *, yields: bool) -> str:

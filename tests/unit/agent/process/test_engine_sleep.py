@@ -208,6 +208,7 @@ def adopted(engine: Sleeper, folder: Path, *, asleep: bool, killed: bool = False
     house = MagicMock(places=engine.places, engines={"builtin": MagicMock()})
     house.engines["builtin"].control.return_value = engine
     house.files.return_value.socket = folder
+    house.models.path.return_value = folder
     house.confinement.kills.return_value = killed
     allotment = Allotment(devices=engine.allocator.machine.devices, alone=True)
     process = cast("EngineProcess", engine)
