@@ -29,6 +29,7 @@ def planned(
     wants: list[WantedVersion] | None = None,
     *,
     kept: int = 1,
+    quotas: dict[str, int] | None = None,
 ) -> EngineChanges:
     """The plan of models of the projects that their names begin with."""
     names = {name: Name(name, f"proj-{name[0]}", "org", name, name) for name in priorities}
@@ -38,7 +39,7 @@ def planned(
     ]
     view = View(names=names, statuses={}, clusters={"east": EAST})
     numbers = count()
-    rows = Rows(NOW, engines or [], wants or [], servings)
+    rows = Rows(NOW, engines or [], wants or [], servings, quotas=quotas or {})
     return Planner(rows, view, POLICY, lambda: f"eng-{next(numbers)}").plan()
 
 
@@ -81,3 +82,14 @@ def test_another_projects_engine_makes_room_as_if_there_were_no_priorities() -> 
     asked = [want("a1", 500), want("b1", 100), want("c1", 1)]
     plan = planned({"a1": "high", "b1": "low", "c1": "normal"}, there, asked, kept=0)
     assert [old.model for old, new in plan.updates if new.desired == "deleted"] == ["a1"]
+
+
+def test_of_a_project_beyond_its_quota_the_lowest_priority_ends() -> None:
+    low = replace(engine("a1", "low"), created_at=NOW - 900)
+    high = replace(engine("a2", "high"), created_at=NOW - 600)
+    plan = planned({"a1": "low", "a2": "high"}, [low, high], quotas={"project": 1})
+    assert [old.model for old, new in plan.updates if new.desired == "deleted"] == ["a1"]
+    # Without a difference it is what came last.
+    alike = [replace(one, priority="normal") for one in (low, high)]
+    plan = planned(dict.fromkeys(("a1", "a2"), "normal"), alike, quotas={"project": 1})
+    assert [old.model for old, new in plan.updates if new.desired == "deleted"] == ["a2"]

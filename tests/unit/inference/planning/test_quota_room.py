@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.inference.planning.test_node_rooms import LARGE, shape
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.inference.domain import RUNNING, Engine, InferencePolicy, Name, Rows, Serving, View
@@ -33,6 +35,7 @@ class QuotaWorld:
         self.weights: dict[str, int] = {}
         self.prices = dict.fromkeys(free, 0)
         self.each = pb.EngineShare()
+        self.shapes: Collection[pb.NodeShape] = ()
         self.active = True
         self.held: dict[str, Collection[str]] = {}
         self.prefetched: Collection[tuple[str, str]] = ()
@@ -95,6 +98,7 @@ class QuotaWorld:
     def _cluster(self, name: str) -> pb.Cluster:
         capacity = pb.Capacity(engines=["vllm"], engine_slots=64, gpus=64, each_engine=self.each)
         capacity.model_versions.extend(self.held.get(name, ()))
+        capacity.node_shapes.extend(self.shapes)
         return pb.Cluster(
             id=name, live=True, executor="kubernetes", roles=["engines"], capacity=capacity
         )
@@ -298,3 +302,12 @@ def test_nothing_waits_for_quota_while_an_equal_cluster_has_room(
         == (best.is_full, best.same, best.room.is_there)
     ]
     assert best.has_files or not any(one.has_files for one in alike)
+
+
+def test_room_is_for_the_gpus_that_an_estimate_asks_for() -> None:
+    world = QuotaWorld(first=1, second=8)
+    world.name, world.gpus = replace(NAME, footprint=LARGE), 0
+    world.each = pb.EngineShare(gpus=1, memory_bytes=2**20)
+    world.shapes = [shape(8, 80)]
+    world.round()
+    assert [(one.cluster_id, one.gpus) for one in world.engines] == [("second", 2)]
