@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.engine_flags import lightens
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.port import ADOPTED
 from windlass_agent.inventory.devices import node_devices
@@ -47,6 +48,8 @@ class ClusterCapacity:
             memory_bytes=settings.engines.memory_bytes,
         )
         self._engine_slots = settings.engines.slots if settings.engines.images else 0
+        flags = (flag for one in settings.engines.images.values() for flag in one.flags)
+        self._lightened = any(map(lightens, flags))
         self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
         informers.listen(self._forget, *_SHAPED)
@@ -127,6 +130,10 @@ class ClusterCapacity:
             seen = self._informers
             claimed = node_devices(seen.device_classes.items, seen.slices.items.values())
             self._shapes = node_shapes(seen.nodes.items, claimed, seen.flavors.items, self._known)
+            if self._lightened:
+                # What fits there is not known: the planner goes by the size of the files.
+                for one in self._shapes:
+                    one.device_memory_bytes = 0
         return self._shapes
 
     def choice(self, accelerator: str) -> NodeChoice | None:

@@ -9,6 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.inventory.informers import ClusterInformers
+from windlass_agent.inventory.nodes import trim_node
 from windlass_agent.kube import Informer, Kube
 from windlass_agent.kube.access import Access
 from windlass_agent.kube.errors import ResourceNotFound
@@ -99,3 +100,26 @@ async def test_who_waits_is_woken_by_each_of_these_kinds() -> None:
             "nodes", "localqueues", "clusterqueues", "resourceflavors", "deviceclasses",
             "resourceslices",
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flag", "memory"),
+    [("--seed=7", 23_034 * 2**20), ("--quantization=fp8", 0), ("--cpu-offload-gb=8", 0)],
+)
+async def test_memory_is_not_told_where_the_operator_has_weights_take_less(
+    flag: str, memory: int
+) -> None:
+    labels = {"nvidia.com/gpu.product": "L4", "nvidia.com/gpu.memory": "23034"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"allocatable": {"memory": "64Gi", "nvidia.com/gpu": "1"}, "conditions": ready}
+    engines = {"images": {"vllm": {"image": "vllm:1", "flags": [flag]}}}
+    settings = ClusterSettings.model_validate(
+        {"engines": engines, "accelerators": [{"resource": "nvidia.com/gpu"}]}
+    )
+    async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
+        informers = ClusterInformers(kube)
+        nodes = {"n": trim_node({"metadata": {"labels": labels}, "status": status})}
+        informers.nodes.items = nodes
+        (shape,) = ClusterCapacity(informers, settings, lambda: None).capacity(0).node_shapes
+        assert (shape.product, shape.devices) == ("L4", 1)
+        assert (shape.device_memory_bytes, shape.memory_bytes) == (memory, 64 * 2**30)
