@@ -57,6 +57,8 @@ _SGLANG = """
     swa-full-tokens-ratio tokenizer-mode torch-compile-max-bs triton-attention-num-kv-splits
     watchdog-timeout weight-loader-disable-mmap weight-loader-prefetch-checkpoints
 """
+# Flags by which weights take less of the GPUs' memory than their files say.
+_LIGHTENING = ("cpu-offload-gb", "quantization")
 OURS, UNSAFE = frozenset(_OURS.split()), frozenset(_UNSAFE.split())
 SGLANG_TAKEN = frozenset(_SGLANG.split())
 
@@ -78,6 +80,13 @@ def check_flag(flag: str) -> str:
             f"--{name} is not taken: it could run code, read files, log prompts or pass the gateway"
         )
     return flag
+
+
+def lightens(flag: str) -> bool:
+    """Returns True for a flag by which an engine's weights take less of its GPUs than others'."""
+    found = _FLAG.fullmatch(flag)
+    name = found["name"].replace("_", "-") if found else ""
+    return bool(name) and any(one.startswith(name) for one in _LIGHTENING)
 
 
 def check_sglang_flag(flag: str) -> str:

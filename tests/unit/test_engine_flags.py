@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from windlass.engine_arguments import EngineArguments
-from windlass.engine_flags import OURS, UNSAFE, EngineFlags, check_flag, check_sglang_flag
+from windlass.engine_flags import OURS, UNSAFE, EngineFlags, check_flag, check_sglang_flag, lightens
 from windlass_agent.config import AgentSettings
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.sglang.kind import SglangEngine
@@ -112,3 +112,20 @@ def test_sglang_s_flags_come_behind_ours() -> None:
     assert tuple(words[-len(taken) :]) == taken
     # Of the two programs, the keeper stands before the dashes.
     assert words.index("--uds=/s") < words.index("--") < words.index("--model-path=/m")
+
+
+@pytest.mark.parametrize(
+    ("flag", "does"),
+    [
+        ("--quantization=fp8", True),
+        ("--quant=fp8", True),
+        ("--cpu-offload-gb=8", True),
+        ("--cpu_offload_gb=8", True),
+        ("--quantization-param-path=x", False),
+        ("--seed=7", False),
+        ("quantization", False),
+        ("", False),
+    ],
+)
+def test_flags_by_which_weights_take_less_are_known(flag: str, does: bool) -> None:
+    assert lightens(flag) is does

@@ -1,6 +1,5 @@
 """Shapes of nodes: what one engine finds on a node, alike nodes counted together."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,8 @@ from windlass_agent.inventory.nodes import Node, node_state
 
 # Of a cluster, and of flavors of each.
 MAX_SHAPES, MAX_FLAVORS = 64, 8
-_Shape = tuple[str, str, int, int, int, tuple[str, ...]]
+# Without the node's own memory, which differs a little between nodes of one type.
+_Shape = tuple[str, str, int, int, tuple[str, ...]]
 
 
 def node_shapes(
@@ -22,16 +22,18 @@ def node_shapes(
 ) -> list[pb.NodeShape]:
     """The shapes of a cluster's nodes, those with most memory first.
 
-    `claimed` are the devices of classes by node, `flavors` are Kueue's ResourceFlavors, and `known`
-    the resources and device classes that pods of the agent ask for.
+    The memory of a shape is that of its largest node. `claimed` are the devices of classes by
+    node, `flavors` are Kueue's ResourceFlavors, and `known` the resources and device classes that
+    pods of the agent ask for.
     """
     labels = {name: _labels(item) for name, item in flavors.items()}
-    counted: Counter[_Shape] = Counter()
+    memory: dict[_Shape, list[int]] = {}
     for name, node in nodes.items():
         state = node_state(name, node)
         state.accelerators.extend(claimed.get(name, ()))
-        counted.update(_shapes(state, _flavors(node, labels), known))
-    found = [_message(shape, count) for shape, count in counted.items()]
+        for shape in _shapes(state, _flavors(node, labels), known):
+            memory.setdefault(shape, []).append(state.memory_bytes)
+    found = [_message(shape, each) for shape, each in memory.items()]
     found.sort(key=_size, reverse=True)
     return found[:MAX_SHAPES]
 
@@ -73,7 +75,6 @@ def _shapes(
             "" if one.is_device_class else one.product,
             min(one.allocatable, 2**31 - 1),
             one.memory_bytes,
-            node.memory_bytes,
             flavors,
         )
 
@@ -88,15 +89,15 @@ def _labels(flavor: Mapping[str, Any]) -> Mapping[str, str]:
     return (flavor.get("spec") or {}).get("nodeLabels") or {}
 
 
-def _message(shape: _Shape, count: int) -> pb.NodeShape:
-    resource, product, devices, device_memory, memory, flavors = shape
+def _message(shape: _Shape, memory: Sequence[int]) -> pb.NodeShape:
+    resource, product, devices, device_memory, flavors = shape
     return pb.NodeShape(
         resource=resource,
         product=product,
         devices=devices,
         device_memory_bytes=device_memory,
-        memory_bytes=memory,
-        nodes=count,
+        memory_bytes=max(memory),
+        nodes=len(memory),
         flavors=flavors,
     )
 

@@ -29,6 +29,7 @@ from windlass.modelfiles.weights import (
     is_gguf,
     is_safetensors,
     is_weights,
+    loaded,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "is_safetensors",
     "is_weights",
     "known_types",
+    "loaded",
     "misfits",
     "unknown_type",
 ]

@@ -33,7 +33,7 @@ _READ_WHOLE = frozenset({".json", ".txt", ".model", ".tiktoken", ".jinja"})
 _BARE_NAMES = frozenset({"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"})
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy"})
 _TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
-_SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.(safetensors|gguf)", re.ASCII)
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.(safetensors|gguf)", re.ASCII)
 
 
 def is_data(path: str) -> bool:
@@ -93,7 +93,7 @@ def check_model(sizes: Mapping[str, int]) -> None:
     if not any(is_weights(path) and "/" not in path for path in sizes):
         raise _refuse("There is no .safetensors and no .gguf file.", reason="incomplete_model")
     _check_form(sizes)
-    shards = {found.groups() for path in sizes if (found := _SHARD.fullmatch(path))}
+    shards = {found.group(1, 3, 4) for path in sizes if (found := _SHARD.fullmatch(path))}
     for stem, count, suffix in sorted(shards):
         _check_shards(sizes, stem, int(count), suffix)
 
@@ -126,12 +126,24 @@ def _check_form(sizes: Mapping[str, int]) -> None:
             f"{found[0]!r} cannot lie beside safetensors: a model has its weights in one form.",
             reason="unsafe_file",
         )
-    models = {_SHARD.sub(r"\1", path) for path in found}
+    for path in found:
+        _check_gguf_name(path)
+    # With the number of parts, of which a model has one.
+    models = {_SHARD.sub(r"\1-of-\3", path) for path in found}
     if len(models) > 1 or any("/" in path for path in found):
         raise _refuse(
             f"There are several GGUF models ({', '.join(sorted(models))[:200]}); keep one, at the "
             "top of the folder."
         )
+
+
+def _check_gguf_name(path: str) -> None:
+    if not path.endswith(".gguf"):
+        # An engine's agent finds no others.
+        raise _refuse(f"{path!r} must end in '.gguf', in lower case.")
+    part = _SHARD.fullmatch(path)
+    if part and not 1 <= int(part[2]) <= int(part[3]):
+        raise _refuse(f"{path!r} cannot be: of {int(part[3])} parts there is no {int(part[2])}.")
 
 
 def _check_shards(sizes: Mapping[str, int], stem: str, count: int, suffix: str) -> None:

@@ -106,7 +106,8 @@ def footprint_of(
     config: dict[str, Any], manifest: Manifest, weight_width: int = 0
 ) -> Footprint | None:
     """Returns what a model takes of devices' memory; None where config.json says too little."""
-    weights = sum(file.size for file in tensor_files(manifest))
+    sizes = {file.path: file.size for file in manifest.files}
+    weights = sum(sizes[path] for path in modelfiles.loaded(sizes))
     try:
         return footprint(config, weights, weight_width)
     except ValueError:

@@ -174,3 +174,25 @@ def test_a_folder_has_its_weights_in_one_form(tmp_path: Path, whole: bytes) -> N
     sizes = dict.fromkeys(("config.json", "tokenizer.json", "model.safetensors", NAME), 10)
     with pytest.raises(RefusedDocument, match="cannot lie beside safetensors"):
         check_model(sizes)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["m.GGUF"], r"'m\.GGUF' must end in '\.gguf'"),
+        (["m-00001-of-00002.GGUF"], r"must end in '\.gguf', in lower case"),
+        (["m-00001-of-00002.gguf", "m-00002-of-00002.Gguf"], "in lower case"),
+        (["m-00001-of-00000.gguf"], "of 0 parts there is no 1"),
+        (["m-00001-of-00001.gguf", "m-00002-of-00001.gguf"], "of 1 parts there is no 2"),
+        (["m-00000-of-00001.gguf", "m-00001-of-00001.gguf"], "of 1 parts there is no 0"),
+        (
+            ["m-00001-of-00001.gguf", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"],
+            "several GGUF models \\(m-of-00001, m-of-00002\\)",
+        ),
+        (["m.gguf", "m-00001-of-00001.gguf"], "several GGUF models"),
+        (["m-00002-of-00002.gguf"], r"'m-00001-of-00002\.gguf' is missing"),
+    ],
+)
+def test_parts_that_are_no_whole_model_are_refused(names: list[str], words: str) -> None:
+    with pytest.raises(RefusedDocument, match=words):
+        check_model(dict.fromkeys(("config.json", "tokenizer.json", *names), 10))

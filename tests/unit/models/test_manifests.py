@@ -15,6 +15,7 @@ from windlass.models.manifest import (
     ManifestFile,
     check_document,
     check_import,
+    footprint_of,
 )
 from windlass_agent.download.transfer import safe_path
 
@@ -164,3 +165,29 @@ def test_what_a_tokenizer_reads_whole_is_bounded(name: str) -> None:
     given = [*manifest(*WHOLE).files, ManifestFile(name, 2**30, DIGEST)]
     with pytest.raises(InvalidArgument, match="too large to be read"):
         check_import(Manifest.of(given))
+
+
+CONFIG = {
+    "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 8,
+    "max_position_embeddings": 32,
+}  # fmt: skip
+INDEX = "model.safetensors.index.json"
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("paths", "counted"),
+    [
+        (("model.safetensors", "consolidated.safetensors"), 1),
+        ((INDEX, *PARTS, "consolidated.safetensors"), 2),
+        ((INDEX, *PARTS, "consolidated-00001-of-00001.safetensors", "original/a.safetensors"), 2),
+        (("consolidated.safetensors",), 1),
+        (("a.safetensors", "b.safetensors"), 2),
+        ((INDEX, "a.safetensors", "b.safetensors"), 2),
+        (("m-00001-of-00002.gguf", "m-00002-of-00002.gguf"), 2),
+    ],
+)
+def test_weights_that_lie_there_twice_count_once(paths: tuple[str, ...], counted: int) -> None:
+    found = footprint_of(CONFIG, manifest("config.json", *paths, size=100))
+    assert found is not None
+    assert found.weight_bytes == counted * 100

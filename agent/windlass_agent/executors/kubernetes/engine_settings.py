@@ -161,7 +161,8 @@ class EngineSettings(_Part):
     priority_classes: dict[Literal["low", "high"], PriorityClass] = Field(
         {},
         description="WorkloadPriorityClasses of engines whose servings have another priority than "
-        "the usual one; those of a priority without one start in other clusters.",
+        "the usual one; those of a priority without one start in other clusters. `high` is for "
+        "projects whose assignment names no class.",
     )
     drain: int = Field(
         300, ge=1, description="Seconds that open requests keep a pod that should end."
@@ -213,11 +214,13 @@ class EngineSettings(_Part):
 
         `assigned` is the one of their project. Raises Unrenderable for a priority without one.
         """
+        usual = self.priority_class or assigned
         if not priority:
-            return self.priority_class or assigned
+            return usual
         for name, found in self.priority_classes.items():
             if name == priority:
-                return found
+                # A tenant asks for the priority, and the operator has said how far up it goes.
+                return usual if priority == "high" and assigned else found
         message = f"This cluster's agent has no priority class for engines of {priority!r}."
         raise Unrenderable("NoPriorityClass", message)
 

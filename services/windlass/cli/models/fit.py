@@ -112,10 +112,11 @@ def _footprint(call: Call, model: str) -> "Footprint":
 
 
 def _of_folder(folder: Path) -> "Footprint":
-    from windlass.modelfiles import is_weights
+    from windlass.modelfiles import loaded
     from windlass.modelfiles.footprint import footprint
 
-    weights = sum(one.stat().st_size for one in folder.iterdir() if is_weights(one.name))
+    sizes = {one.name: one.stat().st_size for one in folder.iterdir()}
+    weights = sum(sizes[name] for name in loaded(sizes))
     if not weights:
         raise Problem(f"{folder} has no weights in safetensors or GGUF.", USAGE)
     try:

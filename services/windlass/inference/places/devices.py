@@ -233,12 +233,11 @@ def _width(wish: EngineWish, *, on_cpus: bool) -> int:
 
 def _lack(cluster: clusters_pb2.Cluster, wish: EngineWish) -> str:
     """Returns which need of an engine a cluster can never meet; empty if it may meet each."""
-    capacity = cluster.capacity
-    if cluster.executor == KUBERNETES and wish.priority not in (
-        NORMAL_PRIORITY,
-        *capacity.engine_priorities,
-    ):
+    capacity, on_nodes = cluster.capacity, cluster.executor == KUBERNETES
+    if on_nodes and wish.priority not in (NORMAL_PRIORITY, *capacity.engine_priorities):
         return f"No live cluster has a class of Kueue for the priority {wish.priority!r}."
+    if on_nodes and wish.memory_bytes and not capacity.HasField("each_engine"):
+        return "No live cluster's agent gives engines the memory that they ask for; update it."
     shapes = _shapes(capacity, wish)
     products = {one.product for one in capacity.devices}
     if wish.accelerator and not shapes and products != {wish.accelerator}:
@@ -247,7 +246,7 @@ def _lack(cluster: clusters_pb2.Cluster, wish: EngineWish) -> str:
     if 0 < most < wish.gpus:
         return f"Each engine should have {wish.gpus} GPUs on a node; the largest node has {most}."
     memory = [one.memory_bytes for one in shapes]
-    if not capacity.node_shapes and cluster.executor != KUBERNETES:
+    if not capacity.node_shapes and not on_nodes:
         memory = [capacity.memory_bytes]
     if memory and all(memory) and wish.memory_bytes > max(memory):
         return (

@@ -3,6 +3,8 @@
 May import the refusal of `windlass.modelfiles`.
 """
 
+from collections.abc import Collection
+
 from windlass.modelfiles.weights import gguf, safetensors
 from windlass.modelfiles.weights.facts import TensorFacts
 from windlass.modelfiles.weights.gguf import is_gguf
@@ -16,12 +18,27 @@ __all__ = [
     "is_gguf",
     "is_safetensors",
     "is_weights",
+    "loaded",
 ]
+# Those of transformers, by whose name engines know that the others of a folder are copies.
+_OWN = ("model.safetensors", "model.safetensors.index.json")
 
 
 def is_weights(path: str) -> bool:
     """Returns True if a file holds tensors, by its name."""
     return is_safetensors(path) or is_gguf(path)
+
+
+def loaded(paths: Collection[str]) -> list[str]:
+    """Returns the files of tensors that an engine loads of a model's files.
+
+    Mistral's models have the same weights twice, in `consolidated.safetensors` once more.
+    """
+    weights = [path for path in paths if is_weights(path)]
+    if not any(path in _OWN for path in paths):
+        return weights
+    own = [path for path in weights if path.startswith("model") and "/" not in path]
+    return own or weights
 
 
 def header_bytes(path: str, prefix: bytes, size: int) -> int:

@@ -63,19 +63,34 @@ def test_alike_nodes_are_one_shape() -> None:
         "d": node({}, memory="128Gi"),
     }
     flavors: Any = {"fast": {"spec": {"nodeLabels": {"pool": "fast"}}}, "any": {"spec": {}}}
-    gpus, large, plain = node_shapes(nodes, {}, flavors, {NVIDIA_GPU})
+    gpus, plain = node_shapes(nodes, {}, flavors, {NVIDIA_GPU})
     assert (gpus.nodes, gpus.devices, gpus.product) == (2, 8, "NVIDIA-H100-80GB-HBM3")
     assert (gpus.resource, gpus.device_memory_bytes) == (NVIDIA_GPU, 81_559 * 2**20)
     assert list(gpus.flavors) == ["fast"], "others ask for nothing"
-    assert (large.nodes, large.memory_bytes, large.devices) == (1, 128 * GIB, 0)
-    assert (plain.memory_bytes, list(plain.flavors)) == (64 * GIB, [])
+    assert (plain.nodes, plain.memory_bytes, plain.devices) == (2, 128 * GIB, 0)
+    assert not plain.flavors
     # Devices that no pod of the agent asks for are none.
     assert not any(one.devices for one in node_shapes(nodes, {}, {}, {"amd.com/gpu"}))
     # Of many that differ, those with the most memory are told.
-    nodes |= {f"n{at}": node({}, memory=f"{at + 1}Gi") for at in range(2 * MAX_SHAPES)}
+    nodes |= {
+        f"n{at}": node({"nvidia.com/gpu.memory": str(at + 1)}, nvidia_com__gpu="1")
+        for at in range(2 * MAX_SHAPES)
+    }
     found = node_shapes(nodes, {}, flavors, {NVIDIA_GPU})
     assert len(found) == MAX_SHAPES
     assert found[0].devices == 8
+
+
+def test_nodes_of_one_type_leave_room_for_others() -> None:
+    h100, l4 = 81_559, {"nvidia.com/gpu.product": "L4", "nvidia.com/gpu.memory": "23034"}
+    nodes = {
+        f"h{at}": node(H100, memory=f"{2**26 + 4 * at}Ki", nvidia_com__gpu="8") for at in range(70)
+    }
+    nodes["l"] = node(l4, nvidia_com__gpu="1")
+    first, last = node_shapes(nodes, {}, {}, {NVIDIA_GPU})
+    assert (first.nodes, first.device_memory_bytes) == (70, h100 * 2**20)
+    assert first.memory_bytes == (2**26 + 4 * 69) * 1024, "that of the largest"
+    assert (last.product, last.nodes) == ("L4", 1)
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,16 @@ def test_memory_is_asked_for_where_there_is_so_much() -> None:
     assert "an engine would have 4.0 GiB of memory" in said
 
 
+def test_memory_is_asked_of_agents_that_give_it() -> None:
+    silent = cluster(shape(8, 80))
+    silent.capacity.ClearField("each_engine")
+    # One of the release before takes the engine without it, and an update would end that.
+    assert refused(silent, SMALL, memory_bytes=GIB) == (
+        "No live cluster's agent gives engines the memory that they ask for; update it."
+    )
+    assert planned(silent, SMALL).creates
+
+
 def test_a_priority_is_where_kueue_has_a_class_for_it() -> None:
     where = cluster(shape(8, 80))
     assert refused(where, priority="high") == (

@@ -5,11 +5,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.engine_flags import lightens
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.port import ADOPTED
 from windlass_agent.inventory.devices import node_devices
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.shapes import NodeChoice, node_choice, node_shapes
+from windlass_agent.kube import Informer
 from windlass_agent.kube.resources import (
     CLUSTERQUEUES,
     DEVICECLASSES,
@@ -19,6 +21,8 @@ from windlass_agent.kube.resources import (
     RESOURCESLICES,
 )
 
+# Of these are the shapes of nodes.
+_SHAPED = (NODES, RESOURCEFLAVORS, DEVICECLASSES, RESOURCESLICES)
 # Where Kueue queues there is no end of places.
 SLOTS = 1_000_000
 Object = Mapping[str, Any]
@@ -44,10 +48,13 @@ class ClusterCapacity:
             memory_bytes=settings.engines.memory_bytes,
         )
         self._engine_slots = settings.engines.slots if settings.engines.images else 0
+        flags = (flag for one in settings.engines.images.values() for flag in one.flags)
+        self._lightened = any(map(lightens, flags))
         self._keeps_models = bool(settings.engines.images and settings.engines.weights.claim)
         self._informers = informers
-        informers.listen(changed, NODES, LOCALQUEUES, CLUSTERQUEUES)
-        informers.listen(self._forget, NODES, RESOURCEFLAVORS, DEVICECLASSES, RESOURCESLICES)
+        informers.listen(self._forget, *_SHAPED)
+        # Of each kind that `settled` waits for: who waits for that is woken by nothing else.
+        informers.listen(changed, *_SHAPED, LOCALQUEUES, CLUSTERQUEUES)
 
     async def run(self) -> None:
         """Keeps the capacity current until cancelled."""
@@ -56,8 +63,11 @@ class ClusterCapacity:
     @property
     def settled(self) -> bool:
         """True if each kind was listed, or is known not to be readable."""
-        informers = self._informers
-        needed = (informers.nodes, informers.local_queues, informers.cluster_queues)
+        seen = self._informers
+        needed: tuple[Informer[Any], ...] = (
+            seen.nodes, seen.local_queues, seen.cluster_queues, seen.flavors, seen.device_classes,
+            seen.slices,
+        )  # fmt: skip
         return all(one.synced.is_set() or one.refused for one in needed)
 
     def is_lost(self, node: str) -> bool:
@@ -120,6 +130,10 @@ class ClusterCapacity:
             seen = self._informers
             claimed = node_devices(seen.device_classes.items, seen.slices.items.values())
             self._shapes = node_shapes(seen.nodes.items, claimed, seen.flavors.items, self._known)
+            if self._lightened:
+                # What fits there is not known: the planner goes by the size of the files.
+                for one in self._shapes:
+                    one.device_memory_bytes = 0
         return self._shapes
 
     def choice(self, accelerator: str) -> NodeChoice | None:

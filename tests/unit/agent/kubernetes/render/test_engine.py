@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.kubernetes.names import ENGINE_PREFIX, LONGEST_NAME, engine_name, is_dns_label
+from windlass_agent.executors.kubernetes.engine_settings import EngineSettings
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.weights import store_claim
@@ -229,7 +230,9 @@ def chosen(made: pb.Workload, choice: NodeChoice | None) -> Any:
 
 def test_what_a_serving_needs_is_asked_of_the_cluster() -> None:
     needs: dict[str, Any] = {"accelerator": "H100", "memory_bytes": 9 * GIB, "priority": "high"}
-    body = chosen(workload(**needs), H100)
+    made = workload(**needs)
+    made.placement.priority_class = ""
+    body = chosen(made, H100)
     marks = body["metadata"]["labels"] | body["spec"]["template"]["metadata"]["labels"]
     assert marks["kueue.x-k8s.io/priority-class"] == "serving-high"
     spec = body["spec"]["template"]["spec"]
@@ -239,6 +242,25 @@ def test_what_a_serving_needs_is_asked_of_the_cluster() -> None:
     assert resources["limits"]["nvidia.com/gpu"] == "1"
     for name, value in needs.items():
         assert digest(workload(**{name: value})) != digest(workload()), name
+
+
+@pytest.mark.parametrize(
+    ("usual", "assigned", "found"),
+    [
+        ("", "batch", ("batch", "batch", "idle")),
+        ("serving", "batch", ("serving", "serving", "idle")),
+        ("serving", "", ("serving", "urgent", "idle")),
+        ("", "", ("", "urgent", "idle")),
+    ],
+)
+def test_a_serving_gets_no_further_up_than_the_class_of_its_project(
+    usual: str, assigned: str, found: tuple[str, ...]
+) -> None:
+    settings = EngineSettings.model_validate(
+        {"priority_class": usual, "priority_classes": {"low": "idle", "high": "urgent"}}
+    )
+    of = tuple(settings.priority_class_of(name, assigned) for name in ("", "high", "low"))
+    assert of == found
 
 
 def test_a_project_chooses_within_the_nodes_that_it_was_given() -> None:
