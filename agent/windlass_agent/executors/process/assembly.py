@@ -8,6 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2
 from windlass.bounds import MAX_MODEL_VERSIONS
 from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
+from windlass.engine_flags import lightens
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.download import ModelCache
 from windlass_agent.engines.registry import NONE_BESIDE, EnginePrograms
@@ -126,6 +127,7 @@ def process_executor(
         versions=partial(models.complete_models, MAX_MODEL_VERSIONS),
         changed=changed,
         direct=direct,
+        tells_memory=not any(map(lightens, (*programs.vllm_flags, *programs.sglang_flags))),
     )
 
 

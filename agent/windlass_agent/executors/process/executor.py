@@ -24,7 +24,8 @@ class ProcessExecutor:
 
     `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
     those whose jobs can run, `libraries` what some of their settings need. `versions` are those of
-    models whose files are here. `direct` leads to engines beside the tunnel.
+    models whose files are here. `direct` leads to engines beside the tunnel. What fits on the
+    devices is not known without `tells_memory`.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class ProcessExecutor:
         versions: Callable[[], Sequence[str]],
         changed: Callable[[], None],
         direct: pb.DirectEndpoint | None = None,
+        tells_memory: bool = True,
     ):
         self._direct = direct
+        self._tells_memory = tells_memory
         self._kinds = kinds
         self._sleeping = sleeping
         self._backends = backends
@@ -127,7 +130,7 @@ class ProcessExecutor:
                 pb.Device(
                     id=one.id,
                     product=one.product,
-                    memory_bytes=one.memory_bytes,
+                    memory_bytes=one.memory_bytes if self._tells_memory else 0,
                     used=allocator.used(one),
                 )
                 for one in machine.devices[:MAX_DEVICES]
