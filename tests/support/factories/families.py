@@ -96,6 +96,9 @@ _KINDS: dict[str, dict[str, Any]] = {
         }
     },
 }  # fmt: skip
+# Types that scale up what they read and bound what a layer adds: as they are made, all would repeat
+# the last word, with an adapter or without.
+_ECHOES = ("gemma2", "gemma3_text")
 # Encoders have no heads for keys of their own, and positions after that of padding.
 _WORDS = {"max_position_embeddings": 80, "num_key_value_heads": None, "head_dim": None}
 _ENCODERS: dict[str, dict[str, Any]] = {
@@ -119,7 +122,10 @@ def make_family(path: Path, preset: str, model_type: str) -> Path:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
+    network: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if model_type in _ECHOES:
+        network.get_input_embeddings().weight.data.mul_(0.02)
+    network.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
