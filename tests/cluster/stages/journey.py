@@ -74,20 +74,18 @@ class Journey:
         proxy: bool = False,
         torchtune: Path | None = None,
         serves: bool = False,
-        vllm: Path | None = None,
     ) -> None:
         """Registers a cluster and starts its agent, with the rights that its chart grants.
 
         A proxy's agent federates what is applied there; one with the interpreter of TorchTune's
-        environment takes its jobs as well, and one that `serves` has images of engines,
-        vLLM's too with the interpreter of that.
+        environment takes its jobs as well, and one that `serves` has images of engines.
         """
         cluster = self.clusters[name]
 
         def there(home: str, port: int) -> dict[str, Any]:
             made = settings(cluster, home, port, self.egress(port), federation=proxy)
             if serves:
-                made["engines"] = engine_section(made, vllm)
+                made["engines"] = engine_section(made)
             return with_torchtune(made, torchtune) if torchtune else made
 
         agent = joined(
