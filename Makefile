@@ -53,7 +53,7 @@ test-environments: setup ## Make what the tests install for themselves: an S3 se
 	@$(BIN)/python -m tests.support.environments.made_once
 
 e2e-gpu: setup ## Train and serve on a GPU (MODEL=folder of Llama 3.2 1B, DATA=alpaca_data.json, VLLM_PYTHON=interpreter)
-	@HF_HUB_OFFLINE=1 E2E_MODEL="$(MODEL)" E2E_DATA="$(DATA)" E2E_VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST)
+	@HF_HUB_OFFLINE=1 E2E_GPU=1 E2E_MODEL="$(MODEL)" E2E_DATA="$(DATA)" E2E_VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/python -m pytest -m gpu tests/gpu $(PYTEST)
 
 cluster: setup ## Build a whole Kubernetes for tests, once
 	@$(BIN)/python -m tests.cluster build
