@@ -42,6 +42,8 @@ class Stage:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         self.connections.add(request.transport)
         body = await request.json()
+        if "dies" in body and request.transport is not None:
+            request.transport.abort()
         if "now" in body:
             return web.json_response({})
         response = web.StreamResponse()
@@ -79,6 +81,23 @@ async def test_no_request_meets_a_connection_that_the_engine_closes(stage: Stage
     for _ in range(3):
         assert (await stage.say(now=True)).status_code == 200
     assert len(stage.connections) == 3
+
+
+async def test_one_that_breaks_off_has_had_the_request_and_one_that_is_away_has_not(
+    stage: Stage,
+) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        await stage.say(dies=True)
+    gone = Door(stage.kept, f"http://127.0.0.1:{free_port()}")
+    runner, port = web.AppRunner(gone.app()), free_port()
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        url = f"http://127.0.0.1:{port}/v1/completions"
+        answer = await stage.client.post(url, json={})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stopped")
+    finally:
+        await runner.cleanup()
 
 
 async def test_an_engine_that_answers_no_more_keeps_no_request_and_no_drain(

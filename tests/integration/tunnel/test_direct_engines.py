@@ -274,3 +274,22 @@ async def test_a_request_that_has_gone_out_is_not_sent_again_by_the_tunnel(stage
     # The next one finds its way.
     answer = await send(pool, text="again")
     assert json.loads(await answer.read()) == {"text": "again"}
+
+
+async def test_a_door_whose_address_is_pinned_no_longer_is_left_at_once(stage: Stage) -> None:
+    pool = stage.by("direct")
+    answer = await send(pool, text="asked")
+    await answer.read()
+    pool.done(answer)
+    before = connections("direct")
+    again = await send(pool, text="again")
+    assert again is answer, "it rests between two requests"
+    await again.read()
+    pool.done(again)
+    pool.direct = None
+    other = await send(pool, text="later")
+    assert json.loads(await other.read()) == {"text": "later"}
+    assert other is not answer
+    assert connections("direct") == before
+    pool.done(other)
+    pool.close()
