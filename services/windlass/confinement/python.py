@@ -43,4 +43,5 @@ def libraries_version() -> int:
 
 def _of_prefix(prefix: Path) -> list[Path]:
     """Returns the folders of an interpreter, not its whole prefix, which may hold other things."""
-    return [prefix / name for name in ("bin", "lib", "lib64", "pyvenv.cfg")]
+    # Triton compiles its launchers against the headers.
+    return [prefix / name for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg")]

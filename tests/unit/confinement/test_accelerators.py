@@ -1,9 +1,11 @@
 """GPU device files within a confinement."""
 
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+from windlass.confinement import python_paths
 from windlass.confinement.walls import accelerators
 
 
@@ -40,3 +42,8 @@ def test_where_nobody_says_which_all_are_there(dev: Path) -> None:
     found = {path.name for path in accelerators(None, root=dev)}
     assert found == {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps",
                      "kfd", "dri"}  # fmt: skip
+
+
+def test_the_headers_that_triton_compiles_against_are_within() -> None:
+    headers = Path(sysconfig.get_path("include"))
+    assert {Path("/usr"), *python_paths()}.intersection(headers.parents)

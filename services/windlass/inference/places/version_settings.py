@@ -135,7 +135,7 @@ class VersionSettings:
     def gpus(self, version: str, cluster: clusters_pb2.Cluster) -> int:
         """The GPUs of a new engine in a cluster, on each node; 0 for what is usual there."""
         wish = self.wish(version)
-        if wish.gpus or wish.nodes > 1 or (wish.kind not in DIVIDE and not wish.accelerator):
+        if wish.gpus or wish.nodes > 1 or not _is_fitted(wish):
             return wish.gpus
         return self.devices.gpus(wish, cluster, None)
 
@@ -144,7 +144,7 @@ class VersionSettings:
     ) -> int:
         """The GPUs of an engine whose serving asks for none; 0 for what is usual."""
         wish, serving = self.wish(engine.version_id), self._serving(engine.version_id)
-        if wish.kind not in DIVIDE and not wish.accelerator:
+        if not _is_fitted(wish):
             return 0
         if fits and (serving is None or serving.updated_at <= engine.created_at):
             return engine.gpus
@@ -163,3 +163,8 @@ class VersionSettings:
     def _serving(self, version: str) -> Serving | None:
         """The serving that says how the engines of a version run."""
         return self._servings.get(self._names[version].settings_version_id)
+
+
+def _is_fitted(wish: EngineWish) -> bool:
+    """Returns True where the files decide on the GPUs of an engine that asks for none."""
+    return wish.kind in DIVIDE or bool(wish.accelerator)

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
-from windlass.engine_arguments import from_message, require_gpus
+from windlass.engine_arguments import from_message
 from windlass.modelfiles.vision import reads_images
 from windlass_agent.download import bytes_of, versions_of
 from windlass_agent.engines.adapters import AdapterSet
@@ -17,8 +17,8 @@ from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
-from windlass_agent.executors.process.allotment import Allotment, ResourceRequest
-from windlass_agent.executors.process.engines import memory_advice
+from windlass_agent.executors.process.allotment import Allotment
+from windlass_agent.executors.process.engines import memory_advice, placing
 from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure, reason_of
 from windlass_agent.executors.process.engines.engine_house import EngineHouse
@@ -30,7 +30,7 @@ from windlass_agent.executors.process.engines.readiness import (
 )
 from windlass_agent.executors.process.engines.sleeping import EngineSleep
 from windlass_agent.machine.program_output import one_line
-from windlass_agent.memory import MEMORY_FOR_WEIGHTS, engine_bound, in_units
+from windlass_agent.memory import in_units
 
 log = telemetry.logger("engines")
 # An engine that lived shorter has failed to start, whatever it said.
@@ -151,41 +151,11 @@ class EngineRun:
 
     async def _get_place(self) -> Allotment:
         """Waits for its share of the machine; raises EngineFailure where there is no such share."""
-        asked, places = self._house.share, self._house.places
-        if self.workload.HasField("resources"):
-            asked = ResourceRequest.of(self.workload.resources)
-        spec = self.workload.engine
-        gpus, memory = spec.gpus or asked.gpus, spec.memory_bytes or asked.memory_bytes
-        alone = gpus > 0 and not self._kind().shares_gpus
-        asked = replace(asked, gpus=gpus, memory_bytes=memory, alone=alone)
-        if never := places.allocator.never(asked):
-            raise EngineFailure("NoRoom", never)
-        self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
-        allotment = await places.acquire(self.workload.id, asked)
-        weights = bytes_of(self.workload.engine)
-        needed = self._kind().memory_bytes + MEMORY_FOR_WEIGHTS * weights
-        needed += self.workload.engine.arguments.kv_offload_bytes
-        allotment = replace(allotment, memory_bound=engine_bound(needed, places.size))
-        if self.workload.engine.sleeps and not self._kind().sleeps(len(allotment.devices)):
-            name, given = self._kind().name, "with a GPU" if allotment.devices else "without a GPU"
-            raise EngineFailure("NoSleep", f"The engine {name!r} does not sleep {given}.")
-        self._require_cache(allotment)
-        return allotment
 
-    def _require_cache(self, allotment: Allotment) -> None:
-        """Raises EngineFailure for a cache that would not fit into the machine's memory."""
-        arguments, most = self.workload.engine.arguments, allotment.limits().memory
-        try:
-            require_gpus(from_message(arguments), len(allotment.devices))
-        except ValueError as error:
-            raise EngineFailure("NoRoom", str(error)) from error
-        name = "kv_offload_bytes" if allotment.devices else "kv_cache_bytes"
-        if (asked := getattr(arguments, name)) > most:
-            raise EngineFailure(
-                "NoRoom",
-                f"{name} of {in_units(asked)} do not fit into the {in_units(most)} of "
-                "memory that an engine may use on its machine.",
-            )
+        def waits() -> None:
+            self._become(pb.PHASE_PENDING, "WaitingForSlot", "Waiting for a slot")
+
+        return await placing.get_place(self.workload, self._kind(), self._house, waits)
 
     def _kind(self) -> EngineKind:
         """The kind of the engine; raises EngineFailure for one that is not installed here."""
