@@ -12,6 +12,7 @@ from tests.support.fakes.image_host import PNG
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.images.fetching import ImageFetcher
 from windlass.gateway.inference.images.inlining import Images
+from windlass.gateway.inference.images.room import PROJECT_BYTES
 from windlass.inference_api.images.bounds import MAX_BYTES
 from windlass.inference_api.images.parts import image_places
 
@@ -75,6 +76,19 @@ async def test_images_have_so_many_bytes_together() -> None:
     with pytest.raises(HttpError, match="more than 16 MiB together") as refused:
         await inlined({"messages": [{"content": [half, half]}]})
     assert refused.value.param == "messages[0].content[1].image_url.url"
+
+
+async def test_an_image_takes_the_memory_of_four() -> None:
+    raw = json.dumps({"messages": [{"content": [IMAGE]}]}).encode()
+    places = image_places(json.dumps([{"content": [IMAGE]}]).encode())
+    images = Images(ImageFetcher((), ()))
+    with images.room.of("proj") as others:
+        others.take(PROJECT_BYTES - len(raw) - 4 * len(PNG))
+        with images.room.of("proj") as hold:
+            await images.inline(hold, "proj", raw, places, "a")
+        others.take(1)
+        with images.room.of("proj") as hold, pytest.raises(HttpError, match="Too many images"):
+            await images.inline(hold, "proj", raw, places, "a")
 
 
 def data(content: bytes) -> str:
