@@ -210,7 +210,8 @@ async def _breaks_off(request: web.Request, body: dict[str, Any]) -> web.StreamR
     response = web.StreamResponse(headers={"content-length": "100"})
     await response.prepare(request)
     assert request.transport is not None
-    request.transport.abort()
+    # Not aborted: the head could be lost with the connection, and another engine be asked.
+    request.transport.close()
     return response
 
 
@@ -223,13 +224,15 @@ async def test_an_engine_that_fails_at_all_requests_does_not_draw_them(
         bad.handler = fail
         front.board.pin("toy", engine.address, bad.address)
         cut = 0
-        for _ in range(60):
-            try:
-                await client.chat.completions.create(model="toy", messages=HI)
-            except openai.InternalServerError:
-                cut += 1
-    # Five in a row, and as many again if its probe has let it back meanwhile.
-    assert FAILURES <= cut <= 2 * FAILURES
+        with capture_logs() as logs:
+            for _ in range(60):
+                try:
+                    await client.chat.completions.create(model="toy", messages=HI)
+                except openai.InternalServerError:
+                    cut += 1
+    # Five in a row, and as many again each time that its probe has let it back meanwhile.
+    back = sum(one["event"] == "engine_reached_again" for one in logs)
+    assert FAILURES <= cut <= (1 + back) * FAILURES
     assert len(engine.requests) == 60 - cut
 
 

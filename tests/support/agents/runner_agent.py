@@ -17,6 +17,7 @@ from aiohttp import web
 from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.api.runner.v1 import runner_pb2_grpc as services
+from windlass.core.clock import now_ms
 from windlass.core.errors import FailedPrecondition, to_metadata
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -73,6 +74,7 @@ class RunnerAgent(services.RunnerServiceServicer):
         # What models say of answers; a test sets it.
         self.judge: Callable[[pb.GradeRequest], pb.GradeResponse] | None = None
         self._asked = 0
+        self._began_ms = 0
 
     async def start(self) -> None:
         """Serves the store and the socket."""
@@ -108,6 +110,7 @@ class RunnerAgent(services.RunnerServiceServicer):
         self.events.clear()
         self.finish = None
         self.assignment.attempt += 1
+        self._began_ms = now_ms()
 
     def add_file(self, path: Path, name: str) -> models_pb2.FileUrl:
         """Adds a file to the store under its path in the assignment; its URL is made later."""
@@ -152,8 +155,10 @@ class RunnerAgent(services.RunnerServiceServicer):
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportResponse:
         await self._check(context)
         for event in request.events:
-            self.events.setdefault(event.seq, event)
-        return pb.ReportResponse(acknowledged=max(self.events))
+            # What a killed runner had sent may be read after its attempt.
+            if event.at_ms >= self._began_ms:
+                self.events.setdefault(event.seq, event)
+        return pb.ReportResponse(acknowledged=max(self.events, default=0))
 
     async def CreateArtifact(
         self, request: pb.CreateArtifactRequest, context: Context

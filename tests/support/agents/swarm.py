@@ -74,6 +74,7 @@ class Timers:
         self._http = httpx.AsyncClient(timeout=60)
         self._runs: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._statuses: dict[str, pb.WorkloadStatus] = {}
+        self._applying = asyncio.Lock()
 
     async def engine_loads(self) -> dict[str, EngineLoad]:
         return {}
@@ -95,6 +96,10 @@ class Timers:
         await self._http.aclose()
 
     async def apply(self, workload: pb.Workload) -> None:
+        async with self._applying:
+            await self._apply(workload)
+
+    async def _apply(self, workload: pb.Workload) -> None:
         attempt, task = self._runs.get(workload.id, (0, None))
         known = self._statuses.get(workload.id)
         if workload.desired == pb.DESIRED_STATE_RUNNING and attempt == workload.job.attempt:
@@ -103,6 +108,8 @@ class Timers:
             return
         if task is not None:
             task.cancel()
+            # A process that was told to end may not have ended.
+            await asyncio.wait({task})
         self._runs.pop(workload.id, None)
         if workload.desired == pb.DESIRED_STATE_DELETED:
             self._statuses.pop(workload.id, None)
