@@ -22,7 +22,7 @@ from windlass.core import clock
 from windlass.core.errors import REASON_KEY, Unavailable
 from windlass.core.operations import status_of
 from windlass.core.rpc import auth
-from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.authenticator import Authenticator, MadeUpKey
 from windlass.gateway.authentication.grace import SETTLE_SECONDS
 from windlass.key_cache import TRUST_SECONDS
 
@@ -118,7 +118,7 @@ async def test_an_owner_chooses_the_project_by_its_header(front: Front) -> None:
         assert (await http.get("/v1/me")).json()["project"]["is_default"]
 
 
-SECRET = "wl-secret"
+SECRET = auth.new_secret("wl-")
 
 
 def refused(code: grpc.StatusCode, reason: str = "") -> grpc.aio.AioRpcError:
@@ -164,6 +164,7 @@ class Ear:
 
 
 HEADERS = {b"authorization": b"Bearer " + SECRET.encode()}
+OTHERS = {b"x-api-key": auth.new_secret("wl-").encode()}
 
 
 @pytest.fixture
@@ -187,6 +188,22 @@ async def test_a_known_key_costs_no_call_while_beats_come(ear: tuple[Ear, Authen
     await rbac.beat("key_1")
     await authenticator.authenticate(HEADERS)
     assert rbac.asked == 2
+
+
+async def test_what_was_never_made_is_not_looked_up(ear: tuple[Ear, Authenticator]) -> None:
+    rbac, authenticator = ear
+    other = SECRET[:10] + ("a" if SECRET[10] != "a" else "b") + SECRET[11:]
+    for made_up in (other, "wl-short", "sk-proj-" + "x" * 40, SECRET + "\u00ff"):
+        headers = {b"x-api-key": made_up.encode("latin-1")}
+        with pytest.raises(MadeUpKey):
+            authenticator.known(headers)
+        with pytest.raises(MadeUpKey):
+            await authenticator.authenticate(headers)
+    assert rbac.asked == 0
+    # One of before there were checksums may be good.
+    with pytest.raises(grpc.aio.AioRpcError):
+        await authenticator.authenticate({b"x-api-key": SECRET[:-6].encode()})
+    assert rbac.asked == 1
 
 
 async def test_without_beats_every_request_asks_and_fails_closed(
@@ -258,7 +275,7 @@ async def test_a_known_key_outlasts_an_outage_for_inference_alone(lenient: Lenie
         with pytest.raises(Unavailable):
             await authenticator.authenticate(HEADERS)
         with pytest.raises(Unavailable):
-            await authenticator.authenticate({b"x-api-key": b"another"}, graced=True)
+            await authenticator.authenticate(OTHERS, graced=True)
     assert authenticator.vouches("key_1")
     assert not authenticator.vouches("key_2")
     late(GRACE + 1)

@@ -7,8 +7,10 @@ key pair that lives in one process and rotates; public keys are rows.
 
 import hashlib
 import hmac
+import re
 import secrets
 import string
+import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -18,8 +20,12 @@ from windlass.core.errors import PermissionDenied, Unauthenticated
 # Public: it tells these digests from those of other programs, and hides nothing.
 _CONTEXT = b"windlass"
 _ALPHABET = string.ascii_letters + string.digits
-# 43 characters of 62 carry 256 bits.
-_SECRET_LENGTH = 43
+# 43 characters of 62 carry 256 bits; 6 carry a CRC-32.
+_SECRET_LENGTH, _CHECKSUM_LENGTH = 43, 6
+_SECRET = re.compile(
+    rf"[a-z][a-z0-9]{{0,15}}[-_][0-9A-Za-z]{{{_SECRET_LENGTH}}}"
+    rf"(?P<checksum>[0-9A-Za-z]{{{_CHECKSUM_LENGTH}}})?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +117,30 @@ def enter(*, principal: Principal | None = None, agent: AgentIdentity | None = N
 
 
 def new_secret(prefix: str) -> str:
-    """A fresh credential: `<prefix><43 letters and digits>`."""
-    return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
+    """A fresh credential: `<prefix><43 letters and digits><6 of their checksum>`."""
+    drawn = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
+    return drawn + checksum(drawn)
+
+
+def may_be_secret(text: str) -> bool:
+    """Returns False for what `new_secret` cannot have made.
+
+    Those that earlier releases made have no checksum.
+    """
+    found = _SECRET.fullmatch(text)
+    if found is None:
+        return False
+    said = found["checksum"]
+    return said is None or said == checksum(text[:-_CHECKSUM_LENGTH])
+
+
+def checksum(drawn: str) -> str:
+    """The CRC-32 of a credential without it, prefix included: 6 digits of base 62, a to 9."""
+    rest, digits = zlib.crc32(drawn.encode()), ""
+    for _ in range(_CHECKSUM_LENGTH):
+        rest, digit = divmod(rest, len(_ALPHABET))
+        digits = _ALPHABET[digit] + digits
+    return digits
 
 
 def digest(secret: str) -> bytes:

@@ -9,7 +9,7 @@ from windlass.core.addresses import ClientAddresses
 from windlass.core.errors import Unauthenticated, from_rpc
 from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
-from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.authenticator import Authenticator, MadeUpKey
 from windlass.gateway.errors import HttpError
 
 # Look-ups at once for all addresses that have to wait, and how many may stand in line.
@@ -37,7 +37,11 @@ class Attempts:
         A key that is kept as good is not counted at all; any other of an address that has to
         wait is looked up among few, so that a good one gets through.
         """
-        known = self._authenticator.known(headers, graced=graced)
+        try:
+            known = self._authenticator.known(headers, graced=graced)
+        except MadeUpKey as error:
+            self._count(self._addresses.of(peer, headers), error)
+            raise
         if known is not None:
             return known
         address = self._addresses.of(peer, headers)
@@ -59,10 +63,13 @@ class Attempts:
         except grpc.aio.AioRpcError as error:
             judged = from_rpc(error)
             if isinstance(judged, Unauthenticated) and judged.reason == "invalid_api_key":
-                waiting = self._throttle.fail(address)
-                if waiting:
-                    raise _too_many(waiting) from error
+                self._count(address, error)
             raise
+
+    def _count(self, address: str, error: Exception) -> None:
+        """Counts a wrong key; raises HttpError 429 for too many."""
+        if waiting := self._throttle.fail(address):
+            raise _too_many(waiting) from error
 
 
 def _too_many(seconds: float) -> HttpError:

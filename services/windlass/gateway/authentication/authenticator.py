@@ -29,6 +29,10 @@ _NOBODYS: CacheKey = (b"readiness", b"", b"")
 _BY_ID = b"\0id"
 
 
+class MadeUpKey(Unauthenticated):
+    """A key that was never made, as its form or its checksum tells without a look-up."""
+
+
 class Authenticator:
     """Authenticates requests by their headers."""
 
@@ -52,12 +56,12 @@ class Authenticator:
 
         With `graced`, a known key outlasts an outage for the time that the configuration grants.
         """
-        key = _cache_key(headers)
+        credential, key = _cache_key(headers)
         if not graced or not self.grace.knows(key):
-            return await self._principal(key)
+            return self._good(key) or await self._ask(credential, key)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await self._principal(key)
+                return self._good(key) or await self._ask(credential, key)
         except (Unavailable, TimeoutError) as error:
             if (accepted := self.grace.after_silence(key)) is not None:
                 return accepted
@@ -65,15 +69,19 @@ class Authenticator:
 
     def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> Principal | None:
         """The principal of a request whose key needs no lookup; raises Unauthenticated."""
-        key = _cache_key(headers)
-        return self._good(key) or (self.grace.recall(key) if graced else None)
+        credential, key = _cache_key(headers)
+        found = self._good(key) or (self.grace.recall(key) if graced else None)
+        if found is None:
+            _require_form(credential)
+        return found
 
     async def recognize(self, key_id: str) -> Principal:
         """The principal of a key that was shown before, such as the maker of a signed URL.
 
         Raises Unauthenticated or Unavailable.
         """
-        return await self._principal((key_id.encode(), _BY_ID, b""))
+        key = (key_id.encode(), _BY_ID, b"")
+        return self._good(key) or (await self._keys.ask(key)).principal
 
     @property
     def trusted(self) -> bool:
@@ -121,8 +129,9 @@ class Authenticator:
         kept = self._keys.kept(key)
         return None if kept is None or kept.is_over() else kept.principal
 
-    async def _principal(self, key: CacheKey) -> Principal:
-        return self._good(key) or (await self._keys.ask(key)).principal
+    async def _ask(self, credential: str, key: CacheKey) -> Principal:
+        _require_form(credential)
+        return (await self._keys.ask(key)).principal
 
     async def _look_up(self, key: CacheKey) -> KnownKey:
         try:
@@ -146,7 +155,14 @@ def _request(key: CacheKey) -> rbac_pb2.AuthenticateRequest:
     )
 
 
-def _cache_key(headers: dict[bytes, bytes]) -> CacheKey:
+def _require_form(credential: str) -> None:
+    # Not before: what is kept as good costs a request nothing more.
+    if not auth.may_be_secret(credential):
+        raise MadeUpKey(INCORRECT)
+
+
+def _cache_key(headers: dict[bytes, bytes]) -> tuple[str, CacheKey]:
+    """The credential of a request, and what the answer about it is kept by."""
     authorization = headers.get(b"authorization")
     if authorization:
         scheme, _, credential = authorization.partition(b" ")
@@ -161,4 +177,5 @@ def _cache_key(headers: dict[bytes, bytes]) -> CacheKey:
     organization = headers.get(b"openai-organization", b"")
     if max(len(credential), len(project), len(organization)) > CREDENTIAL_BYTES:
         raise Unauthenticated(INCORRECT)
-    return auth.digest(credential.decode("latin-1")), project, organization
+    text = credential.decode("latin-1")
+    return text, (auth.digest(text), project, organization)
