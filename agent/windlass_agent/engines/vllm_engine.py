@@ -152,7 +152,9 @@ class VllmEngine:
         }
         # The routes of sleep come with others that steer it, all on a socket of the agent's.
         steered = {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleeps else {}
-        return _ENVIRONMENT | folders | steered
+        # Each would bind its threads to the first cores, which others may have too.
+        threads = {} if spec.gpus else {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        return _ENVIRONMENT | folders | steered | threads
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it with its environment's Python."""

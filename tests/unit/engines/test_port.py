@@ -85,6 +85,13 @@ def test_vllm_is_told_that_it_will_sleep_and_needs_a_gpu_for_that() -> None:
     assert (vllm.sleeps(1), vllm.sleeps(0)) == (True, False)
 
 
+def test_vllm_s_threads_are_bound_to_no_cores_that_other_engines_have_too() -> None:
+    spec = EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///run/e/s")
+    bound = "VLLM_CPU_OMP_THREADS_BIND"
+    assert VllmEngine(Path("python")).environment(spec)[bound] == "nobind"
+    assert bound not in VllmEngine(Path("python")).environment(replace(spec, gpus=1))
+
+
 def test_vllm_has_the_gateway_s_bound_of_pixels() -> None:
     spec = EngineSpec(model_dir=Path("/m"), served_name="m", endpoint="unix:///run/e/s", gpus=1)
     assert VllmEngine(Path("python")).environment(spec)["VLLM_MAX_IMAGE_PIXELS"] == str(MAX_PIXELS)
