@@ -1,7 +1,7 @@
 """One model on a machine and in two clusters: load, quota, a job's adapter, a cluster that is lost.
 
-Through unmodified openai-python. The machine is the server's own, with the built-in engine, as
-the clusters' pods have it.
+Through unmodified openai-python. The machine is the server's own; it and the clusters' pods have
+the built-in engine, and then vLLM's build for CPUs.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from tests.cluster.stages.journey import QUOTA_BYTES, Journey, platform
 from tests.support.clients.jobs import ended
 from tests.support.environments import made_once
 from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.environments.vllm_env import turn, vllm_python
 from tests.support.processes.windlass import running
 from tests.support.waiting import wait_until
 
@@ -41,8 +43,33 @@ COUNTED = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of engine, and what it needs."""
+
+    name: str
+    # Of a cluster, in bytes: one engine or one job.
+    quota: int
+    arguments: dict[str, Any]
+
+
+SMALL = {"context_length": 384, "dtype": "float32", "eager": True, "kv_cache_bytes": 2**28}
+KINDS = [
+    Kind("builtin", QUOTA_BYTES, {}),
+    Kind("vllm", 5 * 1024 * MIB, SMALL),
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    found: Kind = request.param
+    with turn() if found.name == "vllm" else contextlib.nullcontext():
+        yield found
+
+
 @pytest.fixture
-def journey(clusters: Clusters) -> Iterator[Journey]:
+def journey(clusters: Clusters, kind: Kind) -> Iterator[Journey]:
+    python = vllm_python() if kind.name == "vllm" else None
     with contextlib.ExitStack() as stack:
         found = {name: stack.enter_context(clusters.open(name)) for name in ("east", "west")}
         folder = stack.enter_context(reachable_folder())
@@ -52,13 +79,15 @@ def journey(clusters: Clusters) -> Iterator[Journey]:
         document["inference"] = {"idle_seconds": 20, "scale_down_seconds": 15}
         # One engine here, so that the others have to be in the clusters.
         document["agent"] = {"engine_slots": 1, "spare_trainers": 0}
+        if python:
+            document["agent"] |= {"vllm_python": str(python), "engine_cpus": 1}
         config.write_text(yaml.safe_dump(document))
         stack.callback(remove_database, windlass.data)
         stack.enter_context(running(windlass))
         made = Journey(windlass, stack.enter_context(windlass.http()), found, address)
         for name in found:
-            made.join(name, folder / name, stack, serves=True)
-            made.share_out(name, memory=QUOTA_BYTES)
+            made.join(name, folder / name, stack, serves=True, vllm=python)
+            made.share_out(name, memory=kind.quota)
         team = made.team(TEAM, "east", "west")
         for cluster in found.values():
             cluster.apply(from_outside(team.namespace, cluster.host))
@@ -150,13 +179,14 @@ class Load:
 
 
 def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
-    journey: Journey, tmp_path: Path
+    journey: Journey, kind: Kind, tmp_path: Path
 ) -> None:
     client = journey.windlass.openai(journey.projects[TEAM].key, max_retries=0)
     model = trained(journey, client, tmp_path)
     # Not before: a job could be placed there, and would wait.
     journey.share_out("west", memory=TOO_LITTLE)
-    scaled = {"max_replicas": 3, "target_requests": 3}
+    served = {"engine": kind.name, "arguments": kind.arguments}
+    scaled = served | {"max_replicas": 3, "target_requests": 3}
     serve(journey, min_replicas=0, **scaled)
     before = used(journey)
     load = Load(client, model)
@@ -164,7 +194,7 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
         wait_until(lambda: serving(journey)["ready_replicas"] == 2, "two answer", SECONDS)
         waits = "waiting for quota in the engine's cluster"
         wait_until(lambda: waits in serving(journey)["message"], "the third says why", 60)
-        journey.share_out("west", memory=QUOTA_BYTES)
+        journey.share_out("west", memory=kind.quota)
         wait_until(lambda: serving(journey)["ready_replicas"] == 3, "all three", SECONDS)
         wait_until(lambda: all(model in one["adapters"] for one in engines(journey)), "loaded")
         assert len({one["cluster_id"] for one in engines(journey)}) == 3
@@ -182,7 +212,7 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
             lambda: len(load.answers) > whole + 20, "new ones are answered elsewhere", SECONDS
         )
         # The one that was lost is missing no more, once there is room where it waits now.
-        journey.share_out("west", memory=2 * QUOTA_BYTES)
+        journey.share_out("west", memory=2 * kind.quota)
         wait_until(lambda: serving(journey)["ready_replicas"] == 3, "made up for", SECONDS)
         journey.agents["east"].start()
         serve(journey, min_replicas=0, **scaled)
@@ -196,7 +226,7 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
     assert used(journey) - before <= load.tokens + 16 * len(load.failures)
 
 
-def serve(journey: Journey, **settings: int) -> None:
+def serve(journey: Journey, **settings: Any) -> None:
     journey.json("PUT", f"/servings/{BASE}", key=journey.projects[TEAM].key, **settings)
 
 

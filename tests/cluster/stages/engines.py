@@ -21,27 +21,36 @@ from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS
 # Torch takes long to come up where much else runs.
 SECONDS = 400.0
 ENGINE_BYTES = 1200 * MIB
+VLLM_BYTES = 4096 * MIB
 # Of one engine with its keeper.
 QUOTA = "1500Mi"
 
 
-def engine_section(document: dict[str, Any]) -> dict[str, Any]:
-    """The settings of engines beside those of jobs: this machine's Python in place of images."""
+def engine_section(document: dict[str, Any], vllm: Path | None = None) -> dict[str, Any]:
+    """The settings of engines beside those of jobs: this machine's Python in place of images.
+
+    `vllm` is an interpreter that has it.
+    """
     volumes = document["overlay"]["spec"]["volumes"]
     (node,) = document["overlay"]["spec"]["containers"]
     ours = {name: node[name] for name in ("volumeMounts", "env")}
-    small = {"resources": {"requests": {"cpu": "50m"}}}
+    # vLLM computes for most of a minute before it answers, beside others that answer meanwhile.
+    small = {"resources": {"requests": {"cpu": "500m" if vllm else "50m"}}}
     image = {"image": document["image"], "python": document["python"]}
+    # Of several that share two cores, none should spin on both.
+    threads = [{"name": "OMP_NUM_THREADS", "value": "1"}] if vllm else []
+    vllms = {"vllm": image | {"python": str(vllm)}} if vllm else {}
     overlay = {
         "volumes": volumes,
-        "containers": [{"name": "engine", **ours, **small}],
+        "containers": [{"name": "engine", **ours, "env": ours["env"] + threads, **small}],
         "initContainers": [{"name": "keeper", **ours}],
     }
     return {
-        "images": {"builtin": image},
+        "images": {"builtin": image, **vllms},
         "keeper": image,
-        "memory_bytes": ENGINE_BYTES,
-        "shm_bytes": 16 * MIB,
+        "memory_bytes": VLLM_BYTES if vllm else ENGINE_BYTES,
+        # vLLM's processes speak through 160 MiB of it.
+        "shm_bytes": (256 if vllm else 16) * MIB,
         "adapter_bytes": 64 * MIB,
         "drain": 60,
         "overlay": {"spec": overlay},

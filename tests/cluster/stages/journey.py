@@ -74,18 +74,20 @@ class Journey:
         proxy: bool = False,
         torchtune: Path | None = None,
         serves: bool = False,
+        vllm: Path | None = None,
     ) -> None:
         """Registers a cluster and starts its agent, with the rights that its chart grants.
 
         A proxy's agent federates what is applied there; one with the interpreter of TorchTune's
-        environment takes its jobs as well, and one that `serves` has images of engines.
+        environment takes its jobs as well, and one that `serves` has images of engines,
+        vLLM's too with the interpreter of that.
         """
         cluster = self.clusters[name]
 
         def there(home: str, port: int) -> dict[str, Any]:
             made = settings(cluster, home, port, self.egress(port), federation=proxy)
             if serves:
-                made["engines"] = engine_section(made)
+                made["engines"] = engine_section(made, vllm)
             return with_torchtune(made, torchtune) if torchtune else made
 
         agent = joined(
