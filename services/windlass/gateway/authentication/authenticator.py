@@ -58,10 +58,10 @@ class Authenticator:
         """
         credential, key = _cache_key(headers)
         if not graced or not self.grace.knows(key):
-            return self._good(key) or await self._ask(credential, key)
+            return await self._principal(credential, key)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return self._good(key) or await self._ask(credential, key)
+                return await self._principal(credential, key)
         except (Unavailable, TimeoutError) as error:
             if (accepted := self.grace.after_silence(key)) is not None:
                 return accepted
@@ -129,7 +129,9 @@ class Authenticator:
         kept = self._keys.kept(key)
         return None if kept is None or kept.is_over() else kept.principal
 
-    async def _ask(self, credential: str, key: CacheKey) -> Principal:
+    async def _principal(self, credential: str, key: CacheKey) -> Principal:
+        if (known := self._good(key)) is not None:
+            return known
         _require_form(credential)
         return (await self._keys.ask(key)).principal
 
