@@ -21,8 +21,13 @@ from windlass.core.rpc.following import Follower
 # Longer than from beat to beat; and a revocation must be effective within one second.
 TRUST_SECONDS = 0.9
 RECONNECT_SECONDS = 0.1
-# Beats become rare when no key was asked about for so long.
-REST_SECONDS = 10.0
+# Who asks for what another has just asked for gets the same answer.
+SHARE_SECONDS = 0.3
+# So often is asked again about a key that changes meanwhile.
+TRIES = 5
+# Beats become rare when no key was asked about for so long: more than a pause in a conversation,
+# since whoever comes after it waits for a look-up.
+REST_SECONDS = 60.0
 
 Shown = TypeVar("Shown", bound=Hashable)
 # Which keys changed; None: any may have.
@@ -43,6 +48,15 @@ class KnownKey:
         return 0 < self.expires_at <= clock.now()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asking:
+    """A look-up on its way: when it began, and after how many beats."""
+
+    at: float
+    beats: int
+    task: asyncio.Task[KnownKey]
+
+
 class KeyCache(Generic[Shown]):
     """Known keys by what was shown for them: a digest and a project, or an id.
 
@@ -61,6 +75,8 @@ class KeyCache(Generic[Shown]):
         self._look_up = look_up
         self._size = size
         self._lookups = asyncio.Semaphore(lookups)
+        # On their way, and when each began.
+        self._asking: dict[Shown, _Asking] = {}
         self._entries: OrderedDict[Shown, KnownKey] = OrderedDict()
         self._by_key: defaultdict[str, set[Shown]] = defaultdict(set)
         self._heard_at = -math.inf
@@ -99,9 +115,37 @@ class KeyCache(Generic[Shown]):
         return self._entries[shown]
 
     async def ask(self, shown: Shown) -> KnownKey:
-        """Looks up and keeps a key; raises what `look_up` does, and forgets what is refused."""
+        """Looks up and keeps a key; raises what `look_up` does, and forgets what is refused.
+
+        Raises Unavailable for a key that never stops changing.
+
+        Callers that come together share one look-up, which outlasts the one that began it. What a
+        change has overtaken is no answer: nobody would hear of that change again.
+        """
         self._use()
-        started = self._beats
+        for _ in range(TRIES):
+            asking = self._asking.get(shown)
+            if asking is None or time.monotonic() - asking.at > SHARE_SECONDS:
+                asking = self._begin(shown)
+            known = await asyncio.shield(asking.task)
+            if not self._is_overtaken(known, asking.beats):
+                return known
+        raise Unavailable("This API key is being changed; try again.")
+
+    def _begin(self, shown: Shown) -> "_Asking":
+        task = asyncio.create_task(self._ask(shown, self._beats))
+        asking = self._asking[shown] = _Asking(time.monotonic(), self._beats, task)
+        task.add_done_callback(lambda _: self._end(shown, asking))
+        return asking
+
+    def _end(self, shown: Shown, asking: "_Asking") -> None:
+        if self._asking.get(shown) is asking:
+            del self._asking[shown]
+        # Its callers may all have left.
+        if not asking.task.cancelled():
+            asking.task.exception()
+
+    async def _ask(self, shown: Shown, started: int) -> KnownKey:
         async with self._lookups:
             try:
                 known = await self._look_up(shown)
@@ -169,8 +213,12 @@ class KeyCache(Generic[Shown]):
             self._reset_at = max(self._reset_at, self._changed_at.popitem(last=False)[1])
         self._heard_at = time.monotonic()
 
+    def _is_overtaken(self, known: KnownKey, started: int) -> bool:
+        """Returns True if the key may have changed after so many beats."""
+        return max(self._changed_at.get(known.key_id, 0), self._reset_at) > started
+
     def _keep(self, shown: Shown, known: KnownKey, started: int) -> None:
-        if max(self._changed_at.get(known.key_id, 0), self._reset_at) > started:
+        if self._is_overtaken(known, started):
             return
         self._forget(shown)
         self._entries[shown] = known

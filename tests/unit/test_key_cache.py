@@ -45,13 +45,17 @@ class Keys:
         self.refused = False
         # Whether each stream was asked for rare beats.
         self.rested: list[bool] = []
-        # Runs while a look-up is on its way.
+        # Runs while a look-up is on its way; `meanwhile` during the next one alone.
         self.during: Callable[[], Awaitable[None]] | None = None
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
         users: Any = self
         self.cache: KeyCache[Shown] = KeyCache(users, self._look_up, size=3, lookups=2)
 
     async def _look_up(self, shown: Shown) -> KnownKey:
         self.asked.append(shown)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
         if self.during is not None:
             await self.during()
         if self.refused:
@@ -153,15 +157,66 @@ async def test_silence_ends_trust_and_then_readiness(
 
 
 @pytest.mark.parametrize(
-    ("changed", "reset", "is_kept"),
-    [(("ann",), False, False), ((), True, False), (("bob",), False, True), ((), False, True)],
+    ("changed", "reset", "asked"),
+    [(("ann",), False, 2), ((), True, 2), (("bob",), False, 1), ((), False, 1)],
 )
-async def test_an_answer_that_a_change_overtook_is_not_kept(
-    keys: Keys, changed: tuple[str, ...], reset: bool, is_kept: bool
+async def test_what_a_change_overtook_is_no_answer(
+    keys: Keys, changed: tuple[str, ...], reset: bool, asked: int
 ) -> None:
-    keys.during = lambda: keys.beat(*changed, reset=reset)
+    keys.meanwhile = lambda: keys.beat(*changed, reset=reset)
     await keys.cache.ask(ANN)
-    assert (keys.cache.kept(ANN) is not None) == is_kept
+    assert keys.asked == [ANN] * asked
+    assert keys.cache.kept(ANN) is not None
+
+
+async def test_what_a_change_revoked_meanwhile_is_refused(keys: Keys) -> None:
+    async def revoke() -> None:
+        await keys.beat("ann")
+        keys.during = refuse
+
+    async def refuse() -> None:
+        keys.refused = True
+
+    keys.meanwhile = revoke
+    with pytest.raises(Unauthenticated):
+        await keys.cache.ask(ANN)
+    assert keys.cache.kept(ANN) is None
+
+
+async def test_who_comes_together_asks_once(keys: Keys) -> None:
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    keys.during = wait
+    asking = [asyncio.create_task(keys.cache.ask(ANN)) for _ in range(5)]
+    await until(lambda: keys.asked == [ANN])
+    # The one that began it leaves, and the others have its answer.
+    asking[0].cancel()
+    gate.set()
+    assert [(await one).key_id for one in asking[1:]] == ["ann"] * 4
+    assert keys.asked == [ANN]
+    with pytest.raises(asyncio.CancelledError):
+        await asking[0]
+
+
+async def test_a_look_up_that_takes_long_is_not_shared(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_cache, "SHARE_SECONDS", -1)
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    keys.meanwhile = wait
+    first = asyncio.create_task(keys.cache.ask(ANN))
+    await until(lambda: keys.asked == [ANN])
+    assert (await keys.cache.ask(ANN)).key_id == "ann"
+    gate.set()
+    await first
+    assert keys.asked == [ANN, ANN]
 
 
 async def test_a_change_that_is_no_longer_noted_is_not_missed(keys: Keys) -> None:
@@ -171,9 +226,9 @@ async def test_a_change_that_is_no_longer_noted_is_not_missed(keys: Keys) -> Non
         await keys.beat("ann")
         await keys.beat("b", "c", "d", "e")
 
-    keys.during = many
+    keys.meanwhile = many
     await keys.cache.ask(ANN)
-    assert keys.cache.kept(ANN) is None
+    assert keys.asked == [ANN, ANN]
 
 
 async def test_what_is_refused_is_forgotten(keys: Keys) -> None:

@@ -16,7 +16,7 @@ from windlass.api.usage.v1 import allowances_pb2 as pb
 from windlass.core.config import LimitsSection
 from windlass.core.db import Database
 from windlass.gateway.errors import HttpError
-from windlass.gateway.limits import Limiter
+from windlass.gateway.limits import Limiter, limiter
 from windlass.gateway.limits.limiter import GRANT_SECONDS
 from windlass.usage.allowance_service import AllowancesInternalServicer
 from windlass.usage.allowances import AllowanceStore, BucketDraw, fill, forget_idle
@@ -71,6 +71,71 @@ async def test_most_requests_are_let_through_without_a_call(service: Service) ->
     (one,) = gateways(service, 1, requests_per_minute=2000)
     assert all([await enter(one) for _ in range(1000)])
     assert service.calls <= 11
+
+
+async def test_who_goes_on_asking_never_waits_for_a_draw(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a request would wait for has been drawn ahead by what settled the one before."""
+    (one,) = gateways(
+        service, 1, requests_per_minute=400, tokens_per_minute=40_000, concurrent_requests=100
+    )
+    began, later = time.monotonic(), 0.0
+    limits = one.of("proj_a")
+    monkeypatch.setattr(time, "monotonic", lambda: began + later)
+    assert await enter(one, tokens=100)
+    for pause in (0.1, 4.0, 6.0, 8.9, 8.9, *[0.1] * 30):
+        one.leave(limits, 100, 100)
+        await one.settle()
+        drawn, later = service.calls, later + pause
+        assert await enter(one, tokens=100)
+        assert service.calls == drawn
+
+
+async def test_what_is_drawn_ahead_is_let_go(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = gateways(service, concurrent_requests=20)
+    assert await enter(one)
+    one.leave(one.of("proj_a"), 0, 0)
+    await one.settle()
+    assert one.of("proj_a").slots == 1
+    assert [await enter(two) for _ in range(20)] == [True] * 19 + [False]
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + GRANT_SECONDS + 1)
+    await one.renew()
+    assert one.of("proj_a").slots == 0
+    assert await enter(two)
+    drawn = service.calls
+    await one.renew()
+    assert service.calls == drawn
+
+
+async def test_slots_are_renewed_while_others_come_and_go(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RENEW_SECONDS", "SETTLE_SECONDS"):
+        monkeypatch.setattr(limiter, name, 0.02)
+    (one,) = gateways(service, 1, concurrent_requests=100)
+    assert await enter(one, project="proj_b")
+    long = one.of("proj_b")
+    began = long.renewed_at
+
+    async def comes_and_goes() -> bool:
+        assert await enter(one)
+        one.leave(one.of("proj_a"), 0, 0)
+        return long.renewed_at > began + 0.1
+
+    with settling(one):
+        await until(comes_and_goes)
+
+
+async def test_small_limits_are_not_drawn_ahead(service: Service) -> None:
+    one, two = gateways(service, requests_per_minute=10, concurrent_requests=10)
+    assert await enter(one)
+    one.leave(one.of("proj_a"), 0, 0)
+    await one.settle()
+    assert [await enter(two) for _ in range(10)] == [True] * 9 + [False]
 
 
 async def test_what_was_reserved_and_not_used_is_given_back(service: Service) -> None:

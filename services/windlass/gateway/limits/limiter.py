@@ -2,12 +2,14 @@
 
 A request spends from a grant in memory; when it is spent, one call draws the next, a twentieth of
 a minute's worth. So all gateways together never let more through than a project has. What a
-request reserved and did not use is settled with the next draw.
+request reserved and did not use is settled with the next draw, which also renews the grants of a
+project that goes on asking, so that its requests do not wait for one.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import suppress
 
 import grpc
 
@@ -31,6 +33,10 @@ PROJECTS = 100_000
 SHARE = 20
 # A grant that nobody spends is let go: the shared bucket refills meanwhile.
 GRANT_SECONDS = 10.0
+# It counts as new for so long.
+FRESH_SECONDS = 1.0
+# Shares of fewer requests or tokens are not drawn ahead.
+LEAST_SHARE = 2
 DRAW_SECONDS = 2.0
 SETTLE_SECONDS = 0.05
 # Slots are renewed before the service takes them for those of a dead gateway.
@@ -65,7 +71,18 @@ class BucketGrant:
     def wish(self, amount: float) -> pb.BucketDraw:
         """Returns the amount to draw from the allowance so that `amount` is covered."""
         needed = max(0.0, amount - self.held)
-        wanted = max(needed, self.size / SHARE) if needed else 0.0
+        return self._draw(needed, max(needed, self.size / SHARE) if needed else 0.0)
+
+    def renewal(self, now: float) -> pb.BucketDraw:
+        """Returns the draw that settles, and renews a grant that is half spent or not fresh."""
+        share = self.size / SHARE
+        is_fresh = self.held >= share / 2 and now < self._expires_at - GRANT_SECONDS + FRESH_SECONDS
+        # Of a small limit each request counts, and another gateway may have the next one.
+        if is_fresh or share < LEAST_SHARE:
+            return self._draw(0.0, 0.0)
+        return self._draw(1.0, max(1.0, share - self.held))
+
+    def _draw(self, needed: float, wanted: float) -> pb.BucketDraw:
         settled, self.unsettled = self.unsettled, 0.0
         return pb.BucketDraw(per_minute=self.size, needed=needed, wanted=wanted, settled=settled)
 
@@ -99,7 +116,7 @@ class ProjectLimits:
         self.concurrent = limits.concurrent_requests
         self.active = 0
         self.slots = 0
-        self.renewed_at = 0.0
+        self.renewed_at = self.used_at = 0.0
         # One draw at a time: the next one finds what the last one brought.
         self.drawing = asyncio.Lock()
 
@@ -120,8 +137,34 @@ class ProjectLimits:
             and (not self.concurrent or self.active < self.slots)
         )
 
-    def spend(self, tokens: int) -> Headers:
+    def draw(self, tokens: int, holder: str) -> pb.DrawRequest:
+        """Return what to draw so that a request of so many tokens may pass."""
+        spare = max(1, self.concurrent // SHARE)
+        return self._asked(holder, self.requests.wish(1), self.tokens.wish(tokens), spare)
+
+    def renewal(self, now: float, holder: str) -> pb.DrawRequest:
+        """Return what to draw between requests: what is owed, and what those to come may spend."""
+        if now - self.used_at > GRANT_SECONDS:
+            return self._asked(holder, self.requests.wish(0), self.tokens.wish(0), 0)
+        spare = self.concurrent // SHARE
+        return self._asked(holder, self.requests.renewal(now), self.tokens.renewal(now), spare)
+
+    def _asked(
+        self, holder: str, requests: pb.BucketDraw, tokens: pb.BucketDraw, spare: int
+    ) -> pb.DrawRequest:
+        return pb.DrawRequest(
+            project_id=self.project_id,
+            holder=holder,
+            requests=requests,
+            tokens=tokens,
+            concurrent_limit=self.concurrent,
+            slots_active=self.active,
+            slots_wanted=self.active + spare,
+        )
+
+    def spend(self, tokens: int, now: float) -> Headers:
         """Take one request and its tokens; return the headers that say what is left."""
+        self.used_at = now
         self.requests.held -= 1 if self.requests.size else 0
         self.tokens.held -= tokens if self.tokens.size else 0
         self.active += 1
@@ -183,16 +226,14 @@ class Limiter:
                 project.expire(now)
                 granted = True
                 while granted and not project.covers(tokens, now):
-                    granted = await self._draw(project, tokens, requests=1)
+                    granted = await self._draw(project, project.draw(tokens, self._holder))
             if not project.covers(tokens, now):
                 raise project.refuse(tokens, now)
-        return project.spend(tokens)
+        return project.spend(tokens, now)
 
     def leave(self, project: ProjectLimits, reserved: int, used: int) -> None:
         """End a request that used that many tokens."""
         project.active -= 1
-        if not project.tokens.size and not project.concurrent:
-            return
         if project.tokens.size:
             project.tokens.unsettled += used - reserved
         self._unsettled[project.project_id] = project
@@ -202,39 +243,41 @@ class Limiter:
         """Settles used amounts and renews grants until cancelled."""
         if not self.enabled:
             await asyncio.Event().wait()
+        renewed_at = time.monotonic()
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_SECONDS):
                     await self._wake.wait()
-            except TimeoutError:
-                now = time.monotonic()
-                held = [one for one in self._projects.values() if one.slots]
-                self._unsettled |= {
-                    one.project_id: one for one in held if now - one.renewed_at > RENEW_SECONDS
-                }
             self._wake.clear()
             await asyncio.sleep(SETTLE_SECONDS)
-            projects, self._unsettled = self._unsettled, {}
-            for project in projects.values():
-                async with project.drawing:
-                    await self._draw(project, 0, requests=0)
+            if time.monotonic() - renewed_at >= RENEW_SECONDS:
+                renewed_at = time.monotonic()
+                await self.renew()
+            else:
+                await self.settle()
 
-    async def _draw(self, project: ProjectLimits, tokens: int, *, requests: int) -> bool:
+    async def renew(self) -> None:
+        """Settles, and renews the slots of all projects that have some."""
+        due = time.monotonic() - RENEW_SECONDS
+        held = [one for one in self._projects.values() if one.slots and one.renewed_at < due]
+        self._unsettled |= {one.project_id: one for one in held}
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Settles what ended since the last call, and draws ahead for its projects."""
+        projects, self._unsettled = self._unsettled, {}
+        for project in projects.values():
+            async with project.drawing:
+                request = project.renewal(time.monotonic(), self._holder)
+                if project.concurrent or request.requests.needed or request.tokens.per_minute:
+                    await self._draw(project, request)
+
+    async def _draw(self, project: ProjectLimits, request: pb.DrawRequest) -> bool:
         """Draw what is needed, and tell whether all of it was granted.
 
         Where nobody answers, this gateway grants it by itself: inference goes on without the usage
         service, as it does without its counting. Then each gateway grants the whole limit.
         """
-        more = requests * max(1, project.concurrent // SHARE)
-        request = pb.DrawRequest(
-            project_id=project.project_id,
-            holder=self._holder,
-            requests=project.requests.wish(requests),
-            tokens=project.tokens.wish(tokens),
-            concurrent_limit=project.concurrent,
-            slots_active=project.active,
-            slots_wanted=project.active + more,
-        )
         try:
             answer = await self._allowances.Draw(request, timeout=DRAW_SECONDS)
         except grpc.aio.AioRpcError as error:
@@ -242,7 +285,7 @@ class Limiter:
             answer = pb.DrawResponse(
                 requests=project.requests.grant_alone(request.requests, time.monotonic()),
                 tokens=project.tokens.grant_alone(request.tokens, time.monotonic()),
-                slots=max(project.active, min(project.active + more, project.concurrent)),
+                slots=max(project.active, min(request.slots_wanted, project.concurrent)),
             )
         now = time.monotonic()
         project.requests.receive(answer.requests, now)
