@@ -8,12 +8,14 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Generic, TypeVar
 
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core import clock
+from windlass.core.addresses import Address, Network, is_within
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.following import Follower
@@ -42,10 +44,21 @@ class KnownKey:
     principal: Principal
     # Unix seconds; 0 for a key without an end.
     expires_at: float
+    # Those that it is taken from; none: any.
+    networks: tuple[Network, ...] = ()
 
     def is_over(self) -> bool:
         """Returns True if its own date has passed, which no beat tells."""
         return 0 < self.expires_at <= clock.now()
+
+    def takes(self, address: Address | None) -> bool:
+        """Returns True if the key is taken from a client's address, None where it has none."""
+        return not self.networks or (address is not None and is_within(address, self.networks))
+
+
+def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks of an answer about a key."""
+    return tuple(map(ip_network, texts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

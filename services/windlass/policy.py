@@ -13,6 +13,8 @@ ORGANIZATION_READER = "organization_reader"
 PROJECT_OWNER = "project_owner"
 PROJECT_MEMBER = "project_member"
 
+# Tells a caller what it is.
+SELF = "self.read"
 # Reaches every project of the organization; without it a caller stays in its own.
 ALL_PROJECTS = "all_projects.read"
 # Make their holder answer for members, for an organization's projects, and for the platform.
@@ -21,7 +23,7 @@ PROJECTS = "projects.write"
 PLATFORM = "platform.write"
 
 _MEMBER = frozenset({
-    "self.read", "organizations.read", "projects.read", "clusters.read",
+    SELF, "organizations.read", "projects.read", "clusters.read",
     "files.read", "files.write", "models.read", "models.write",
     "jobs.read", "jobs.write", "inference.invoke",
     # Reading what runs in the project's namespaces of clusters, and entering it.
@@ -30,7 +32,7 @@ _MEMBER = frozenset({
 })  # fmt: skip
 _PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write"}
 _READER = frozenset({
-    "self.read", "organizations.read", "projects.read", "members.read", "clusters.read",
+    SELF, "organizations.read", "projects.read", "members.read", "clusters.read",
     ALL_PROJECTS,
 })  # fmt: skip
 # Grants cross the walls between projects, which are the organization's.
@@ -69,6 +71,15 @@ _GRANTABLE = {
 def permissions_of(roles: Iterable[str]) -> frozenset[str]:
     """The permissions that the roles grant together; an unknown role grants nothing."""
     return frozenset().union(*(ROLES.get(role, frozenset()) for role in roles))
+
+
+def narrowed(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
+    """Permissions that are left within a key's scopes; without scopes, all.
+
+    A key may always ask what it is.
+    """
+    within = frozenset(scopes)
+    return permissions & (within | {SELF}) if within else permissions
 
 
 def grantable(role: str) -> frozenset[str]:

@@ -27,7 +27,9 @@ from windlass.api.models.v1 import models_pb2 as models
 from windlass.api.rbac.v1 import rbac_pb2 as rbac
 from windlass.api.users.v1 import users_pb2 as users
 from windlass.bounds import (
+    MAX_KEY_NETWORKS,
     MAX_NODE_LABELS,
+    SCOPE_LENGTH,
     STACK_CA_BYTES,
     TITLE_LENGTH,
     USER_ID_LENGTH,
@@ -167,6 +169,8 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     shelf.copy(
         "users_api_keys", 200, here["/v1/api_keys"], id="id || n",
         digest="digest || n::text::bytea", rests_on=people, user_id=f"'{user}'",
+        scopes=f"(SELECT array_agg(repeat('s', {SCOPE_LENGTH})) FROM generate_series(1, 27))",
+        networks=f"(SELECT array_agg(repeat('f', 43)) FROM generate_series(1, {MAX_KEY_NETWORKS}))",
     )  # fmt: skip
     shelf.copy("users_secrets", 200, "name = 's'", name="repeat('s', 56) || n")
     shelf.copy("rbac_audit_events", 300, "sequence = 1", id="id || n", resource="repeat('r', 256)")

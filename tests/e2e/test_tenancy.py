@@ -100,6 +100,8 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     ],
     "UsersService/ListApiKeys": lambda n: [users.ListApiKeysRequest(project_id=n.project)],
     "UsersService/RevokeApiKey": lambda n: [users.RevokeApiKeyRequest(key_id=n.key)],
+    "UsersService/RotateApiKey": lambda n: [users.RotateApiKeyRequest(key_id=n.key)],
+    "UsersService/UpdateApiKey": lambda n: [users.UpdateApiKeyRequest(key_id=n.key, name="mine")],
     "UsersService/DeleteSecret": lambda n: [users.DeleteSecretRequest(name=n.secret)],
     "FilesService/CommitFile": lambda n: [files.CommitFileRequest(upload_id=n.upload, bytes=1)],
     "FilesService/AbortUpload": lambda n: [files.AbortUploadRequest(upload_id=n.upload)],

@@ -24,9 +24,14 @@ class ClientAddresses:
 
     def of(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
         """The client of a request: an IPv4 address, or an IPv6 network of 64 bits."""
+        client = self.client(peer, headers)
+        return group(peer if client is None else str(client))
+
+    def client(self, peer: str, headers: Mapping[bytes, bytes]) -> Address | None:
+        """The address of a request's client; None for a socket of this machine."""
         client = _parse(peer)
         if client is None or not self._is_trusted(client):
-            return group(peer)
+            return client
         forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
         # Each proxy appends the address that it saw: only the last ones are written by ours.
         for entry in reversed(forwarded.rsplit(",", HOPS)):
@@ -36,12 +41,15 @@ class ClientAddresses:
             client = named
             if not self._is_trusted(named):
                 break
-        return group(str(client))
+        return client
 
     def _is_trusted(self, address: Address) -> bool:
-        return any(
-            address.version == network.version and address in network for network in self._trusted
-        )
+        return is_within(address, self._trusted)
+
+
+def is_within(address: Address, networks: Iterable[Network]) -> bool:
+    """Returns True if an address lies in one of some networks."""
+    return any(address.version == one.version and address in one for one in networks)
 
 
 def group(peer: str) -> str:

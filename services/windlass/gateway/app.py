@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from windlass.core import telemetry
@@ -23,6 +22,7 @@ from windlass.gateway.asgi import (
 from windlass.gateway.authentication.active_requests import ActiveRequests
 from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.handler import InferenceHandler
@@ -31,6 +31,7 @@ from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.inference_api.routes import ENGINE_PATHS
+from windlass.key_cache import KnownKey
 from windlass.metrics.gateway import REQUESTS, SECONDS
 
 log = telemetry.logger("gateway")
@@ -50,6 +51,7 @@ class GatewayApp:
         *,
         authenticator: Authenticator,
         attempts: Attempts,
+        origins: KeyOrigins,
         active: ActiveRequests,
         tokens: TokenAuthority,
         inference: InferenceHandler,
@@ -60,6 +62,7 @@ class GatewayApp:
     ):
         self._authenticator = authenticator
         self._attempts = attempts
+        self._origins = origins
         self._active = active
         self._tokens = tokens
         self._inference = inference
@@ -137,23 +140,32 @@ class GatewayApp:
         if sum(name == b"authorization" for name, _ in exchange.scope["headers"]) > 1:
             # A proxy in front of us may have judged the other one.
             raise HttpError(400, "The request has more than one Authorization header.")
-        principal = exchange.principal = await self._attempts.authenticate(
-            exchange.headers, exchange.peer, graced=graced
-        )
-        ask = exchange.identify = partial(self._authenticator.authenticate, exchange.headers)
+        key = await self._attempts.authenticate(exchange.headers, exchange.peer, graced=graced)
+        principal = exchange.principal = self._admitted(exchange, key)
+
+        async def ask() -> Principal:
+            known = await self._authenticator.authenticate(exchange.headers)
+            return self._admitted(exchange, known)
+
+        exchange.identify = ask
         exchange.held = self._active.enter(principal, ask, graced=graced)
         # It is over in a moment, and may be what ends its own key: its answer must say so.
         exchange.held.is_minded = exchange.method in ("DELETE", "PATCH", "PUT") or (
-            exchange.method == "POST" and exchange.path.endswith("/archive")
+            exchange.method == "POST" and exchange.path.endswith(("/archive", "/rotate"))
         )
         return principal
 
     def _hold(self, exchange: HttpExchange) -> Callable[[str], Awaitable[None]]:
         async def hold(key_id: str) -> None:
-            ask = partial(self._authenticator.recognize, key_id)
+            async def ask() -> Principal:
+                return self._admitted(exchange, await self._authenticator.recognize(key_id))
+
             exchange.held = self._active.enter(await ask(), ask)
 
         return hold
+
+    def _admitted(self, exchange: HttpExchange, key: KnownKey) -> Principal:
+        return self._origins.admit(key, exchange.peer, exchange.headers)
 
 
 async def _end(exchange: HttpExchange, reason: AppError) -> None:

@@ -20,6 +20,7 @@ from windlass.gateway.app import GatewayApp
 from windlass.gateway.authentication.active_requests import ActiveRequests
 from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
@@ -97,13 +98,12 @@ async def build(app: App) -> None:
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     active = ActiveRequests(authenticator)
+    addresses = ClientAddresses(settings.http.trusted_proxies)
+    origins = KeyOrigins(addresses, stub(users_pb2_grpc.UsersInternalServiceStub))
     gateway = GatewayApp(
         authenticator=authenticator,
-        attempts=Attempts(
-            authenticator,
-            ClientAddresses(settings.http.trusted_proxies),
-            allowance=settings.auth.wrong_keys,
-        ),
+        attempts=Attempts(authenticator, addresses, allowance=settings.auth.wrong_keys),
+        origins=origins,
         active=active,
         tokens=app.tokens,
         inference=inference,
@@ -122,6 +122,7 @@ async def build(app: App) -> None:
         "usage": shipper.run,
         "limits": limiter.run,
         "keys": authenticator.watch,
+        "key_uses": origins.run,
         "active_requests": active.run,
         "routes": routes.follower.run,
         "names": names.follower.run,

@@ -7,7 +7,7 @@ from windlass.api.rbac.v1 import rbac_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.db.paging import cut, page_of, page_size
 from windlass.core.rpc.auth import Principal, current
-from windlass.policy import ROLES, permissions_of
+from windlass.policy import ROLES, narrowed, permissions_of
 from windlass.rbac.domain import decide
 from windlass.rbac.store import COLUMNS, AuditStore
 
@@ -72,10 +72,12 @@ class RbacInternalServicer(rpc.RbacInternalServiceServicer):
             user_id=found.key.user_id,
             key_id=found.key.id,
             roles=roles,
-            permissions=permissions_of(roles),
+            permissions=narrowed(permissions_of(roles), found.key.scopes),
         )
         return pb.AuthenticateResponse(
-            principal=principal.to_proto(), expires_at=found.key.expires_at
+            principal=principal.to_proto(),
+            expires_at=found.expires_at,
+            networks=found.key.networks,
         )
 
     async def Authorize(self, request: pb.AuthorizeRequest, context: Any) -> pb.AuthorizeResponse:

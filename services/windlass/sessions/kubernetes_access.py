@@ -12,6 +12,7 @@ from windlass.api.sessions.v1 import sessions_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.audit import AuditQueue
 from windlass.core import telemetry
+from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
 from windlass.core.config import KubernetesListenerSection
 from windlass.sessions.access.active_connections import ActiveConnections
@@ -53,7 +54,9 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
     folder = app.settings.data_dir / "spool" / "audit"
     queue = AuditQueue(lambda: stub(rbac_pb2_grpc.RbacInternalServiceStub), folder)
     audit, connections = AccessAudit(queue), ActiveConnections(callers, assignments)
-    admission = RequestAdmission(tokens, callers, assignments, audit)
+    admission = RequestAdmission(
+        tokens, callers, assignments, audit, ClientAddresses(app.settings.http.trusted_proxies)
+    )
     listener = KubernetesListener(admission, connections, tunnels, audit)
     app.background("sessions.audit", queue.shipper.run)
     app.background("sessions.active_connections", connections.run)

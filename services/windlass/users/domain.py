@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.bounds import TITLE_LENGTH, USER_ID_LENGTH
 from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from windlass.policy import ORGANIZATION_ROLES, PROJECT_ROLES, PROJECTS, grantable, roles_with
+from windlass.core.rpc.auth import Principal
+from windlass.policy import (
+    ORGANIZATION_ROLES,
+    PROJECT_ROLES,
+    PROJECTS,
+    grantable,
+    narrowed,
+    permissions_of,
+    roles_with,
+)
 
 # Wakes who watches keys.
 KEYS_TOPIC = "users.keys"
@@ -67,6 +76,18 @@ class ApiKey:
     parent_key_id: str
     # Whose rights it needs beside its owner's: its maker's, and those of the keys above it.
     rests_on: tuple[str, ...] = ()
+    # Permissions that it is narrowed to, and networks that it is taken from; empty: not at all.
+    scopes: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    last_used_address: str = ""
+    rotated_at: int = 0
+    # When the secret of before the last rotation ends.
+    previous_until: int = 0
+
+    @property
+    def permissions(self) -> frozenset[str]:
+        """Permissions that the key has while everybody on whom it rests has its role."""
+        return narrowed(permissions_of((self.role,)), self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +120,20 @@ def role_name(number: int, param: str = "role") -> str:
     return name
 
 
-def require_grant(roles: tuple[str, ...], wanted: str) -> None:
+def require_grant(principal: Principal, wanted: str) -> None:
+    """Raises PermissionDenied unless the caller may give, and so take, a role.
+
+    One of its roles may, and its key has not been narrowed to less than the role grants.
+    """
+    require_role(principal.roles, wanted)
+    if missing := permissions_of((wanted,)) - principal.permissions:
+        raise PermissionDenied(
+            f"The scopes of your key do not let you give or take the role {wanted}: they lack "
+            f"{', '.join(sorted(missing))}."
+        )
+
+
+def require_role(roles: tuple[str, ...], wanted: str) -> None:
     """Raises PermissionDenied unless one of the caller's roles may give, and so take, the other."""
     if not any(wanted in grantable(role) for role in roles):
         raise PermissionDenied(

@@ -11,6 +11,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.rpc import following
 from windlass.users import messages
 from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
+from windlass.users.keys.changes import KeyChanges
 from windlass.users.keys.store import CHANGES_SECONDS, KeyStore
 from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore
@@ -24,9 +25,17 @@ MAX_CHANGES = 10_000
 class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     """UsersInternalService."""
 
-    def __init__(self, tenants: TenantStore, keys: KeyStore, secrets: SecretStore, wake: Wake):
+    def __init__(
+        self,
+        tenants: TenantStore,
+        keys: KeyStore,
+        key_changes: KeyChanges,
+        secrets: SecretStore,
+        wake: Wake,
+    ):
         self._tenants = tenants
         self._keys = keys
+        self._key_changes = key_changes
         self._secrets = secrets
         self._wake = wake
         # Every watch of keys reads the same.
@@ -49,7 +58,15 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
             organization_id=found.organization_id,
             project_id=found.project_id,
             roles=[ROLE_NUMBERS[found.role]],
+            expires_at=found.expires_at,
         )
+
+    async def RecordKeyUse(
+        self, request: pb.RecordKeyUseRequest, context: Any
+    ) -> pb.RecordKeyUseResponse:
+        """Notes when and from where keys were used last."""
+        await self._key_changes.note_uses({one.key_id: one.address for one in request.uses})
+        return pb.RecordKeyUseResponse()
 
     async def WatchKeys(
         self, request: pb.WatchKeysRequest, context: Any

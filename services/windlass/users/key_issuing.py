@@ -1,23 +1,34 @@
 """Keys as callers make, see and end them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from windlass.api.users.v1 import users_pb2 as pb
-from windlass.bounds import MAX_KEY_SECONDS
+from windlass.bounds import MAX_KEY_SECONDS, MAX_OVERLAP_SECONDS
 from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
-from windlass.policy import MEMBERS, OWNER_ROLES, PROJECT_ROLES, lesser
+from windlass.policy import (
+    MEMBERS,
+    OWNER_ROLES,
+    PROJECT_ROLES,
+    SELF,
+    lesser,
+    narrowed,
+    permissions_of,
+)
 from windlass.users.domain import (
     ApiKey,
-    require_grant,
+    require_role,
     require_scope,
     role_name,
     valid_title,
     valid_user,
 )
+from windlass.users.keys.changes import KeyChanges, NewSecret
+from windlass.users.keys.restrictions import valid_networks, valid_scopes
 from windlass.users.keys.store import KeyStore, unknown_key
 from windlass.users.members import MemberStore
 from windlass.users.scope import owns_organization, project_in_scope
@@ -28,11 +39,18 @@ class Issuer:
     """Makes, lists and ends keys on behalf of a principal."""
 
     def __init__(
-        self, tenants: TenantStore, members: MemberStore, keys: KeyStore, *, key_prefix: str
+        self,
+        tenants: TenantStore,
+        members: MemberStore,
+        keys: KeyStore,
+        changes: KeyChanges,
+        *,
+        key_prefix: str,
     ):
         self._tenants = tenants
         self._members = members
         self._keys = keys
+        self._changes = changes
         self._key_prefix = key_prefix
 
     async def create(
@@ -40,6 +58,8 @@ class Issuer:
     ) -> tuple[ApiKey, str]:
         """A new key and its secret; at most as powerful as its maker and its owner."""
         role, project_id = await self._scope(principal, request)
+        scopes = valid_scopes(request.scopes, role)
+        _require_power(principal, narrowed(permissions_of((role,)), scopes) if scopes else ())
         owner = principal.user_id
         if request.user_id and request.user_id != owner:
             owner = valid_user(request.user_id)
@@ -59,6 +79,8 @@ class Issuer:
             last_used_at=0,
             made_by=principal.user_id,
             parent_key_id=principal.key_id,
+            scopes=scopes,
+            networks=valid_networks(request.networks),
         )
         return await self._keys.create(key, auth.digest(secret)), secret
 
@@ -70,7 +92,7 @@ class Issuer:
         if role in PROJECT_ROLES and not project_id:
             project_id = principal.require_project()
         require_scope(role, project_id)
-        require_grant(principal.roles, role)
+        require_role(principal.roles, role)
         if project_id:
             project = await self._tenants.project(principal.organization_id, project_id)
             if project.archived_at:
@@ -90,7 +112,7 @@ class Issuer:
         held = await self._members.held(principal.organization_id, project_id, owner)
         # Nobody acts in the name of a person above them.
         for one in sorted(held):
-            require_grant(principal.roles, one)
+            require_role(principal.roles, one)
         if lesser(role, held, project_id=project_id) != role:
             raise InvalidArgument(
                 f"The member {owner} does not have the role {role} in this scope. Give it to the "
@@ -102,13 +124,7 @@ class Issuer:
         """Returns when a key of so many seconds ends; raises InvalidArgument beyond its parent's
         end.
         """
-        if not 0 <= seconds <= MAX_KEY_SECONDS:
-            raise InvalidArgument(
-                f"expires_in must be between 1 and {MAX_KEY_SECONDS} seconds (ten years), or 0 for "
-                "a key that does not expire.",
-                param="expires_in",
-            )
-        if not seconds:
+        if not _lifetime(seconds):
             return 0
         end = now_seconds() + seconds
         if principal.key_id:
@@ -137,14 +153,60 @@ class Issuer:
 
     async def revoke(self, principal: Principal, key_id: str) -> ApiKey:
         """Ends a key that the caller may see and give; raises NotFound, PermissionDenied."""
+        key = await self._given(principal, key_id)
+        return await self._keys.revoke(principal.organization_id, key.id)
+
+    async def rotate(
+        self, principal: Principal, key_id: str, overlap_seconds: int
+    ) -> tuple[ApiKey, str]:
+        """Another secret of a key that the caller may see and give, and has the power of."""
+        if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
+            raise InvalidArgument(
+                f"overlap must be between 0 and {MAX_OVERLAP_SECONDS} seconds.", param="overlap"
+            )
+        key = await self._given(principal, key_id)
+        if key.id != principal.key_id:
+            _require_power(principal, key.permissions)
+        secret = auth.new_secret(self._key_prefix)
+        new = NewSecret(auth.digest(secret), auth.redact(secret, self._key_prefix), overlap_seconds)
+        rotated = await self._changes.rotate(
+            principal.organization_id, key.id, new, by=principal.key_id
+        )
+        return rotated, secret
+
+    async def update(self, principal: Principal, request: pb.UpdateApiKeyRequest) -> ApiKey:
+        """Changes settings of a key that the caller may see and give, within its own power."""
+        key = await self._given(principal, request.key_id)
+        scopes = valid_scopes(request.scopes.names, key.role)
+        if request.HasField("scopes"):
+            _require_power(principal, narrowed(permissions_of((key.role,)), scopes))
+        seconds = _lifetime(request.expires_in) if request.HasField("expires_in") else 0
+
+        def change(found: ApiKey) -> ApiKey:
+            if request.HasField("name"):
+                found = replace(found, name=valid_title(request.name, "name"))
+            if request.HasField("scopes"):
+                found = replace(found, scopes=scopes)
+            if request.HasField("networks"):
+                found = replace(found, networks=valid_networks(request.networks.names))
+            if request.HasField("expires_in"):
+                found = replace(found, expires_at=now_seconds() + seconds if seconds else 0)
+            return found
+
+        return await self._changes.update(
+            principal.organization_id, key.id, change, by=principal.key_id
+        )
+
+    async def _given(self, principal: Principal, key_id: str) -> ApiKey:
+        """A key that the caller may see and give; raises NotFound, PermissionDenied."""
         key = await self._keys.get(principal.organization_id, key_id)
         if not owns_organization(principal):
             if key.project_id != principal.project_id:
                 raise unknown_key(key.id)
             if not principal.may(MEMBERS) and not await self._is_own(principal, key):
                 raise unknown_key(key.id)
-        require_grant(principal.roles, key.role)
-        return await self._keys.revoke(principal.organization_id, key.id)
+        require_role(principal.roles, key.role)
+        return key
 
     async def _is_own(self, principal: Principal, key: ApiKey) -> bool:
         if principal.key_id in (key.id, key.parent_key_id):
@@ -152,8 +214,33 @@ class Issuer:
         return key.user_id == principal.user_id and not await self._is_weakened(principal)
 
     async def _is_weakened(self, principal: Principal) -> bool:
-        """True if an owner gave this key less than it has: it acts for itself, not for them."""
+        """True if an owner gave this key less than it has: it acts for itself, not for them.
+
+        So does a key with scopes.
+        """
+        if principal.permissions != permissions_of(principal.roles):
+            return True
         held = await self._members.held(
             principal.organization_id, principal.project_id, principal.user_id
         )
         return not OWNER_ROLES.isdisjoint(held)
+
+
+def _require_power(principal: Principal, permissions: Iterable[str]) -> None:
+    """Raises PermissionDenied where a key would have what the caller's has not."""
+    if missing := sorted(set(permissions) - principal.permissions - {SELF}):
+        raise PermissionDenied(
+            f"Your key does not have {', '.join(missing)}, so that it cannot give a key that does.",
+            param="scopes",
+        )
+
+
+def _lifetime(seconds: int) -> int:
+    """A key's lifetime in seconds, 0 for one without an end; raises InvalidArgument."""
+    if not 0 <= seconds <= MAX_KEY_SECONDS:
+        raise InvalidArgument(
+            f"expires_in must be between 1 and {MAX_KEY_SECONDS} seconds (ten years), or 0 for a "
+            "key that does not expire.",
+            param="expires_in",
+        )
+    return seconds

@@ -58,6 +58,11 @@ def api_key(record: ApiKey) -> pb.ApiKey:
         made_by=record.made_by,
         parent_key_id=record.parent_key_id,
         rests_on=record.rests_on,
+        scopes=record.scopes,
+        networks=record.networks,
+        last_used_address=record.last_used_address,
+        rotated_at=record.rotated_at,
+        previous_until=record.previous_until,
     )
 
 

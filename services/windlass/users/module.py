@@ -7,6 +7,7 @@ from windlass.core.app import App
 from windlass.core.quotas import Quotas
 from windlass.users.bootstrap import bootstrap
 from windlass.users.internal import UsersInternalServicer
+from windlass.users.keys.changes import KeyChanges
 from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
@@ -22,7 +23,7 @@ async def build(app: App) -> None:
     settings = app.settings
     quotas = Quotas(settings.quotas)
     tenants, keys = TenantStore(app.database, quotas), KeyStore(app.database)
-    members = MemberStore(app.database)
+    members, key_changes = MemberStore(app.database), KeyChanges(app.database)
     secrets = SecretStore(app.database, app.keyring.envelope("tenants' secrets"))
     await bootstrap(
         app.database,
@@ -37,6 +38,7 @@ async def build(app: App) -> None:
             tenants,
             members,
             keys,
+            key_changes,
             secrets,
             TenantQuotas(app.database, tenants, quotas),
             app.wake,
@@ -45,7 +47,7 @@ async def build(app: App) -> None:
         rpc.add_UsersServiceServicer_to_server,
     )
     app.serve(
-        UsersInternalServicer(tenants, keys, secrets, app.wake),
+        UsersInternalServicer(tenants, keys, key_changes, secrets, app.wake),
         rpc.add_UsersInternalServiceServicer_to_server,
     )
 

@@ -28,6 +28,7 @@ from windlass.users.domain import (
     valid_user,
 )
 from windlass.users.key_issuing import Issuer
+from windlass.users.keys.changes import KeyChanges
 from windlass.users.keys.store import KeyStore
 from windlass.users.members import MemberStore
 from windlass.users.quotas import TenantQuotas
@@ -47,6 +48,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         tenants: TenantStore,
         members: MemberStore,
         keys: KeyStore,
+        key_changes: KeyChanges,
         secrets: SecretStore,
         quotas: TenantQuotas,
         wake: Wake,
@@ -59,7 +61,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         self._secrets = secrets
         self._quotas = quotas
         self._wake = wake
-        self._issuer = Issuer(tenants, members, keys, key_prefix=key_prefix)
+        self._issuer = Issuer(tenants, members, keys, key_changes, key_prefix=key_prefix)
 
     async def CreateOrganization(
         self, request: pb.CreateOrganizationRequest, context: Any
@@ -158,7 +160,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         user_id = valid_user(request.user_id)
         project_id = await self._scope(project_in_scope(principal, request.project_id))
         require_scope(role, project_id)
-        require_grant(principal.roles, role)
+        require_grant(principal, role)
         await self._require_power(project_id, user_id)
         kind = await self._kind(request, project_id, user_id)
         require_kind(kind, role)
@@ -246,7 +248,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         principal = current()
         held = await self._members.roles_of(principal.organization_id, project_id, user_id)
         for role in sorted(held):
-            require_grant(principal.roles, role)
+            require_grant(principal, role)
 
     async def CreateApiKey(
         self, request: pb.CreateApiKeyRequest, context: Any
@@ -275,6 +277,20 @@ class UsersServicer(rpc.UsersServiceServicer):
         revoked = await self._issuer.revoke(current(), request.key_id)
         self._wake.touch(KEYS_TOPIC)
         return messages.api_key(revoked)
+
+    async def RotateApiKey(
+        self, request: pb.RotateApiKeyRequest, context: Any
+    ) -> pb.CreateApiKeyResponse:
+        """Another secret for a key within the caller's scope; it is shown here alone."""
+        key, secret = await self._issuer.rotate(current(), request.key_id, request.overlap)
+        self._wake.touch(KEYS_TOPIC)
+        return pb.CreateApiKeyResponse(key=messages.api_key(key), secret=secret)
+
+    async def UpdateApiKey(self, request: pb.UpdateApiKeyRequest, context: Any) -> pb.ApiKey:
+        """Changes what a key within the caller's scope is called and narrowed to."""
+        key = await self._issuer.update(current(), request)
+        self._wake.touch(KEYS_TOPIC)
+        return messages.api_key(key)
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Any) -> pb.WhoAmIResponse:
         """The caller, spelled out."""

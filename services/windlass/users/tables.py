@@ -54,6 +54,13 @@ api_keys = sa.Table(
     sa.Column("made_by", sa.Text, nullable=False, server_default=""),
     sa.Column("parent_key_id", sa.Text, nullable=False, server_default=""),
     sa.Column("rests_on", ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("scopes", ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("networks", ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("last_used_address", sa.Text, nullable=False, server_default=""),
+    sa.Column("rotated_at", sa.BigInteger, nullable=False, server_default="0"),
+    # The secret of before the last rotation, and its end.
+    sa.Column("previous_digest", sa.LargeBinary, unique=True),
+    sa.Column("previous_until", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index(None, "organization_id", "project_id", "id"),
     sa.Index(None, "parent_key_id"),
     sa.Index(None, "rests_on", postgresql_using="gin"),

@@ -59,6 +59,10 @@ async def end(front: Front, how: str, key: dict[str, Any]) -> None:
             answer = await http.delete(f"/v1/api_keys/{key['parent_key_id']}")
         elif how == "its owner leaves":
             answer = await http.delete("/v1/members/bob", params={"project_id": key["project_id"]})
+        elif how == "rotated":
+            answer = await http.post(f"/v1/api_keys/{key['id']}/rotate", json={})
+        elif how in NARROWED:
+            answer = await http.patch(f"/v1/api_keys/{key['id']}", json=NARROWED[how])
         else:
             await asyncio.sleep(key["expires_at"] - time.time())
             return
@@ -86,10 +90,14 @@ async def drained(pieces: AsyncIterator[bytes]) -> None:
         pass
 
 
+NARROWED = {
+    "taken from elsewhere alone": {"networks": ["192.0.2.0/24"]},
+    "without its permission": {"scopes": ["files.read"]},
+}
 WAYS = ("revoked", "its maker's is revoked", "its owner leaves", "expired")
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", [*WAYS, "rotated", *NARROWED])
 async def test_a_running_answer_ends(front: Front, engine: Engine, how: str) -> None:
     key = await a_key_of_bob(front, **({"expires_in": 3} if how == "expired" else {}))
     beside = await make(front)

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 
 import grpc
@@ -40,6 +41,7 @@ class World:
 
     permissions: dict[str, set[str]] = field(default_factory=dict)
     expires_at: int = 0
+    networks: list[str] = field(default_factory=list)
     namespaces: dict[str, str] = field(default_factory=lambda: {"proj": "ns"})
     away: bool = False
     asked: int = 0
@@ -60,7 +62,9 @@ class World:
         principal = auth_pb2.Principal(
             organization_id="org", project_id="proj", permissions=sorted(granted)
         )
-        return rbac_pb2.AuthenticateResponse(principal=principal, expires_at=self.expires_at)
+        return rbac_pb2.AuthenticateResponse(
+            principal=principal, expires_at=self.expires_at, networks=self.networks
+        )
 
     async def ListCapacity(self, request: Any, timeout: float) -> AsyncIterator[Any]:
         if self.away:
@@ -128,11 +132,15 @@ class Held:
     """Something open, and what ended it."""
 
     def __init__(
-        self, live: ActiveConnections, who: Identity = ANN, permission: str = "sessions.read"
+        self,
+        live: ActiveConnections,
+        who: Identity = ANN,
+        permission: str = "sessions.read",
+        address: str = "10.0.0.7",
     ):
         self._live = live
         self.ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
-        self.open = Open(who, "c", "ns", permission, self._abort)
+        self.open = Open(who, "c", "ns", permission, self._abort, ip_address(address))
         self.started = asyncio.Event()
         self.task = asyncio.create_task(self._hold())
 
@@ -193,6 +201,22 @@ async def test_a_key_that_reaches_its_end_is_noticed_without_a_beat(
     world.expires_at = int(time.time()) + 2
     one = await held(live)
     assert isinstance(await ends(one), Unauthenticated)
+
+
+async def test_a_key_that_is_taken_from_elsewhere_alone_ends_what_is_open(
+    live: ActiveConnections, world: World
+) -> None:
+    near, far = await held(live), await held(live, address="192.0.2.7")
+    world.networks = ["10.0.0.0/8"]
+    world.change("key-ann", {"sessions.read"})
+    assert isinstance(await ends(far), PermissionDenied)
+    assert not near.ended.done()
+    with pytest.raises(PermissionDenied):
+        await held_task(Held(live, address="2001:db8::1"))
+
+
+async def held_task(one: Held) -> None:
+    await asyncio.wait_for(one.task, 5)
 
 
 async def test_a_change_during_a_lookup_is_not_forgotten(

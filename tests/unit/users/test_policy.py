@@ -14,7 +14,7 @@ from windlass.policy import (
     permissions_of,
 )
 from windlass.rbac.domain import decide
-from windlass.users.domain import ROLE_NUMBERS, require_grant
+from windlass.users.domain import ROLE_NUMBERS, require_role
 
 # What each may give or take, said here once more so that a slip in the policy shows.
 GIVES = {
@@ -38,10 +38,10 @@ def test_users_and_rbac_know_the_same_roles() -> None:
 def test_a_role_gives_itself_and_what_is_below_it(giver: str) -> None:
     for given in ROLES:
         if given in GIVES[giver]:
-            require_grant((giver,), given)
+            require_role((giver,), given)
         else:
             with pytest.raises(PermissionDenied):
-                require_grant((giver,), given)
+                require_role((giver,), given)
 
 
 def test_scopes_and_owners_follow_from_what_roles_grant() -> None:

@@ -136,6 +136,14 @@ REASONS = {
         "Nobody could take the last owner's place; make another person owner first.",
         FailedPrecondition,
     ),
+    "address_not_allowed": reason(
+        "The key is taken from its networks alone; ask from one of them, or have it changed.",
+        PermissionDenied,
+    ),
+    "foreign_rotation": reason(
+        "The old secret outlasts a rotation only with the key itself or one that made it.",
+        FailedPrecondition,
+    ),
     "own_key_affected": reason(
         "The key that asks would itself lose rights; use another owner's key.", FailedPrecondition
     ),

@@ -55,6 +55,9 @@ class ActiveRequest:
         except grpc.aio.AioRpcError as error:
             self.end(_verdict(error))
             return
+        except PermissionDenied as error:
+            self.end(error)
+            return
         same = now.project_id == self._principal.project_id
         if not same or not now.permissions >= self._principal.permissions:
             self.end(PermissionDenied("The rights of this API key have changed."))

@@ -7,10 +7,10 @@ import grpc
 
 from windlass.core.addresses import ClientAddresses
 from windlass.core.errors import Unauthenticated, from_rpc
-from windlass.core.rpc.auth import Principal
 from windlass.core.throttle import Throttle
 from windlass.gateway.authentication.authenticator import Authenticator, MadeUpKey
 from windlass.gateway.errors import HttpError
+from windlass.key_cache import KnownKey
 
 # Look-ups at once for all addresses that have to wait, and how many may stand in line.
 LOOKUPS = 4
@@ -29,8 +29,8 @@ class Attempts:
 
     async def authenticate(
         self, headers: dict[bytes, bytes], peer: str, *, graced: bool = False
-    ) -> Principal:
-        """The principal of a request; raises HttpError 429 beside what `Authenticator` does.
+    ) -> KnownKey:
+        """The key of a request; raises HttpError 429 beside what `Authenticator` does.
 
         `peer` is the address of the connection; empty where it has none. `graced` is as there.
 
@@ -57,7 +57,7 @@ class Attempts:
         finally:
             self._in_line -= 1
 
-    async def _try(self, headers: dict[bytes, bytes], address: str, *, graced: bool) -> Principal:
+    async def _try(self, headers: dict[bytes, bytes], address: str, *, graced: bool) -> KnownKey:
         try:
             return await self._authenticator.authenticate(headers, graced=graced)
         except grpc.aio.AioRpcError as error:

@@ -10,7 +10,7 @@ from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.authentication.grace import ASK_SECONDS, OutageGrace
-from windlass.key_cache import Changed, KeyCache, KnownKey
+from windlass.key_cache import Changed, KeyCache, KnownKey, networks_of
 
 LOOKUPS = 64
 CREDENTIAL_BYTES = 512
@@ -51,37 +51,37 @@ class Authenticator:
         self._news: set[str] | None = set()
         self.news = asyncio.Event()
 
-    async def authenticate(self, headers: dict[bytes, bytes], *, graced: bool = False) -> Principal:
-        """The principal of a request; raises Unauthenticated or Unavailable.
+    async def authenticate(self, headers: dict[bytes, bytes], *, graced: bool = False) -> KnownKey:
+        """The key of a request; raises Unauthenticated or Unavailable.
 
         With `graced`, a known key outlasts an outage for the time that the configuration grants.
         """
         credential, key = _cache_key(headers)
         if not graced or not self.grace.knows(key):
-            return await self._principal(credential, key)
+            return await self._key(credential, key)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await self._principal(credential, key)
+                return await self._key(credential, key)
         except (Unavailable, TimeoutError) as error:
             if (accepted := self.grace.after_silence(key)) is not None:
                 return accepted
             raise Unavailable(AWAY) from error
 
-    def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> Principal | None:
-        """The principal of a request whose key needs no lookup; raises Unauthenticated."""
+    def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> KnownKey | None:
+        """The key of a request that needs no lookup; raises Unauthenticated."""
         credential, key = _cache_key(headers)
         found = self._good(key) or (self.grace.recall(key) if graced else None)
         if found is None:
             _require_form(credential)
         return found
 
-    async def recognize(self, key_id: str) -> Principal:
-        """The principal of a key that was shown before, such as the maker of a signed URL.
+    async def recognize(self, key_id: str) -> KnownKey:
+        """A key that was shown before, such as the one that made a signed URL.
 
         Raises Unauthenticated or Unavailable.
         """
         key = (key_id.encode(), _BY_ID, b"")
-        return self._good(key) or (await self._keys.ask(key)).principal
+        return self._good(key) or await self._keys.ask(key)
 
     @property
     def trusted(self) -> bool:
@@ -125,15 +125,15 @@ class Authenticator:
             self._news |= changed
         self.news.set()
 
-    def _good(self, key: CacheKey) -> Principal | None:
+    def _good(self, key: CacheKey) -> KnownKey | None:
         kept = self._keys.kept(key)
-        return None if kept is None or kept.is_over() else kept.principal
+        return None if kept is None or kept.is_over() else kept
 
-    async def _principal(self, credential: str, key: CacheKey) -> Principal:
+    async def _key(self, credential: str, key: CacheKey) -> KnownKey:
         if (known := self._good(key)) is not None:
             return known
         _require_form(credential)
-        return (await self._keys.ask(key)).principal
+        return await self._keys.ask(key)
 
     async def _look_up(self, key: CacheKey) -> KnownKey:
         try:
@@ -143,7 +143,8 @@ class Authenticator:
                 raise Unavailable(AWAY) from error
             raise
         principal = Principal.from_proto(answer.principal)
-        return KnownKey(principal.key_id, principal, answer.expires_at)
+        networks = networks_of(answer.networks)
+        return KnownKey(principal.key_id, principal, answer.expires_at, networks)
 
 
 def _request(key: CacheKey) -> rbac_pb2.AuthenticateRequest:

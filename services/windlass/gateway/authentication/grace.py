@@ -9,8 +9,7 @@ import time
 from typing import Generic
 
 from windlass.core import telemetry
-from windlass.core.rpc.auth import Principal
-from windlass.key_cache import KeyCache, Shown
+from windlass.key_cache import KeyCache, KnownKey, Shown
 from windlass.metrics.gateway import UNCHECKED, UNCHECKED_REQUESTS
 
 log = telemetry.logger("gateway.keys")
@@ -44,14 +43,14 @@ class OutageGrace(Generic[Shown]):
         """Returns True if the key would be accepted without an answer."""
         return self._known(shown) is not None
 
-    def recall(self, shown: Shown) -> Principal | None:
-        """The principal of a known key while nobody answers and it is too soon to ask again."""
+    def recall(self, shown: Shown) -> KnownKey | None:
+        """A known key while nobody answers and it is too soon to ask again."""
         if time.monotonic() >= self._ask_at or self._keys.trusted:
             return None
         return self._accept(shown)
 
-    def after_silence(self, shown: Shown) -> Principal | None:
-        """The principal of a known key of which a lookup had no answer."""
+    def after_silence(self, shown: Shown) -> KnownKey | None:
+        """A known key of which a lookup had no answer."""
         self._ask_at = time.monotonic() + PAUSE_SECONDS
         return self._accept(shown)
 
@@ -76,13 +75,13 @@ class OutageGrace(Generic[Shown]):
             for part, said in parts.items()
         }
 
-    def _known(self, shown: Shown) -> Principal | None:
+    def _known(self, shown: Shown) -> KnownKey | None:
         known = self._keys.last_known(shown) if self.left > 0 else None
-        return None if known is None or known.is_over() else known.principal
+        return None if known is None or known.is_over() else known
 
-    def _accept(self, shown: Shown) -> Principal | None:
-        principal = self._known(shown)
-        if principal is None:
+    def _accept(self, shown: Shown) -> KnownKey | None:
+        known = self._known(shown)
+        if known is None:
             return None
         if self._end is None:
             log.warning("key_grace_began", seconds=round(self.left, 1))
@@ -91,7 +90,7 @@ class OutageGrace(Generic[Shown]):
             self._end = loop.call_later(self.left, self._finish, "expired")
         self._accepted += 1
         UNCHECKED_REQUESTS.inc()
-        return principal
+        return known
 
     def _finish(self, reason: str) -> None:
         log.warning("key_grace_ended", reason=reason, requests=self._accepted)

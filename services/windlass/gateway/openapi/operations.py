@@ -133,6 +133,8 @@ RESPONSES: dict[str, Schema] = {
     "list_affected_keys": page("AffectedApiKey"),
     "create_api_key": obj({**_KEY["properties"], "value": TEXT}),
     "list_api_keys": page("ApiKey"),
+    "rotate_api_key": obj({**_KEY["properties"], "value": TEXT}),
+    "update_api_key": ref("ApiKey"),
     "revoke_api_key": obj({**_KEY["properties"], "deleted": {"const": True}}),
     "list_secrets": page("Secret"),
     "put_secret": ref("Secret"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from windlass.core import telemetry
+from windlass.core.addresses import Address
 from windlass.core.errors import (
     AppError,
     PermissionDenied,
@@ -22,6 +23,7 @@ from windlass.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from windlass.key_cache import KnownKey
 from windlass.sessions.access.assignments import Assignments
 from windlass.sessions.access.callers import Callers, Identity
 
@@ -44,6 +46,12 @@ class Open:
     namespace: str
     permission: str
     abort: Abort
+    # The client's; None for a socket of this machine.
+    address: Address | None = None
+
+
+def _may(known: KnownKey, one: Open) -> bool:
+    return known.principal.may(one.permission) and known.takes(one.address)
 
 
 class ActiveConnections:
@@ -87,7 +95,7 @@ class ActiveConnections:
     async def _confirm(self, one: Open) -> None:
         place = await self._assignments.namespace(one.cluster_id, one.identity.project_id)
         caller = await self._callers.find(one.identity)
-        if place != one.namespace or not caller.principal.may(one.permission):
+        if place != one.namespace or not _may(caller, one):
             raise PermissionDenied("The access was revoked.")
 
     async def run(self) -> None:
@@ -142,21 +150,19 @@ class ActiveConnections:
 
     async def _judge(self, who: Identity) -> None:
         try:
-            granted = (await self._callers.find(who)).principal.permissions
+            known = await self._callers.find(who)
         except Unauthenticated as error:
             self._end(who, error)
         else:
             self._end(
                 who,
                 PermissionDenied("The API key no longer has the permission for this request."),
-                granted=granted,
+                known=known,
             )
 
-    def _end(
-        self, who: Identity, error: AppError, *, granted: frozenset[str] = frozenset()
-    ) -> None:
+    def _end(self, who: Identity, error: AppError, *, known: KnownKey | None = None) -> None:
         for one in tuple(self._open.get(who, ())):
-            if one.permission not in granted:
+            if known is None or not _may(known, one):
                 log.info(
                     "connection_revoked",
                     key_id=who.key_id,

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from windlass.core.addresses import Address, ClientAddresses
 from windlass.core.errors import AppError
 from windlass.key_cache import KnownKey
 from windlass.sessions.access.assignments import Assignments
@@ -13,7 +14,7 @@ from windlass.sessions.access.kube_request import KubeRequest, classify
 from windlass.sessions.access.kube_status import forbidden
 from windlass.sessions.access.policy import AccessAllowed, AccessDenied, decide, verb_of
 from windlass.sessions.access.tokens import AccessTokens
-from windlass.tunnel.http1 import RequestHead
+from windlass.tunnel.http1 import RequestHead, first
 from windlass.tunnel.http1_bodies import MalformedHttp
 
 BODY_BYTES = 256 * 1024
@@ -54,6 +55,8 @@ class AdmittedRequest:
     namespace: str
     request: KubeRequest
     allowed: AccessAllowed
+    # The client's; None for a socket of this machine.
+    address: Address | None
     # What goes into the tunnel, before the body.
     head: bytes
 
@@ -62,15 +65,23 @@ class RequestAdmission:
     """Admits each request on its own, regardless of earlier requests on its connection."""
 
     def __init__(
-        self, tokens: AccessTokens, callers: Callers, assignments: Assignments, audit: AccessAudit
+        self,
+        tokens: AccessTokens,
+        callers: Callers,
+        assignments: Assignments,
+        audit: AccessAudit,
+        addresses: ClientAddresses,
     ):
         self._tokens = tokens
         self._callers = callers
         self._assignments = assignments
         self._audit = audit
+        self._addresses = addresses
 
-    async def admit(self, head: RequestHead) -> AdmittedRequest:
-        """Admits a request; raises RequestRejected, audited if the caller is known."""
+    async def admit(self, head: RequestHead, peer: str) -> AdmittedRequest:
+        """Admits a request that came from an address; raises RequestRejected, audited if the
+        caller is known.
+        """
         route = _ROUTE.fullmatch(head.target)
         if route is None:
             raise RequestRejected(404, "The path must begin with /clusters/CLUSTER_ID.")
@@ -84,7 +95,9 @@ class RequestAdmission:
         try:
             caller = await self._callers.find(identity)
             request = classify(head.method, target)
-            return await self._judge(head, target, identity, caller, cluster_id, request)
+            forwarded = first(head.headers, "x-forwarded-for").encode("latin-1", "replace")
+            address = self._addresses.client(peer, {b"x-forwarded-for": forwarded})
+            return await self._judge(head, target, identity, caller, cluster_id, request, address)
         except AppError as error:
             answer = rejected(error, about=request)
         except MalformedHttp as error:
@@ -102,6 +115,7 @@ class RequestAdmission:
         caller: KnownKey,
         cluster_id: str,
         request: KubeRequest,
+        address: Address | None,
     ) -> AdmittedRequest:
         user = caller.principal.user_id or identity.key_id
 
@@ -109,6 +123,8 @@ class RequestAdmission:
             message = forbidden(user, verb_of(request), request, why)
             return RequestRejected(403, message, about=request)
 
+        if not caller.takes(address):
+            raise refuse("its API key is not taken from your address")
         namespace = await self._assignments.namespace(cluster_id, identity.project_id)
         if not namespace:
             raise refuse("your project is not assigned to this cluster")
@@ -122,4 +138,6 @@ class RequestAdmission:
         if head.length > BODY_BYTES:
             raise RequestRejected(413, "The request's body is too large.", about=request)
         passed = request_head(head, target)
-        return AdmittedRequest(identity, caller, cluster_id, namespace, request, verdict, passed)
+        return AdmittedRequest(
+            identity, caller, cluster_id, namespace, request, verdict, address, passed
+        )

@@ -9,7 +9,7 @@ from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc.auth import Principal
-from windlass.key_cache import Changed, KeyCache, KnownKey
+from windlass.key_cache import Changed, KeyCache, KnownKey, networks_of
 
 ASK_SECONDS = 5.0
 CACHED = 10_000
@@ -71,7 +71,8 @@ class Callers:
         if answer.principal.project_id != identity.project_id:
             raise Unauthenticated("The project of this access was deleted.")
         principal = Principal.from_proto(answer.principal)
-        return KnownKey(identity.key_id, principal, answer.expires_at)
+        networks = networks_of(answer.networks)
+        return KnownKey(identity.key_id, principal, answer.expires_at, networks)
 
 
 def _judged(error: grpc.aio.AioRpcError) -> Exception:

@@ -26,6 +26,8 @@ class ClientConnection(asyncio.Protocol):
         self._begin = begin
         self._transport: Any = None
         self._over_tls = False
+        # Its address; empty for a socket of this machine.
+        self.peer = ""
         self._buffer = bytearray()
         self._reading: asyncio.Future[None] | None = None
         self._writing: asyncio.Future[None] | None = None
@@ -38,6 +40,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins to serve."""
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if isinstance(peer, tuple) else ""
         self._over_tls = transport.get_extra_info("ssl_object") is not None
         _keep_alive(transport.get_extra_info("socket"))
         self._begin(self)

@@ -125,7 +125,7 @@ class KubernetesListener:
     async def _answer(self, client: ClientConnection, head: RequestHead) -> bool:
         """Returns it from the cluster; raises RequestRejected where the answer is ours."""
         try:
-            admitted = await self._admission.admit(head)
+            admitted = await self._admission.admit(head, client.peer)
         except RequestRejected:
             raise
         except Exception as error:
@@ -166,6 +166,7 @@ class KubernetesListener:
             admitted.namespace,
             admitted.allowed.permission,
             exchange.abort,
+            admitted.address,
         )
         try:
             async with self._open.opened(one):

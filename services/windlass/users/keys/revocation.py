@@ -9,6 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.clock import now_seconds
 from windlass.users.tables import api_keys, key_changes
 
+_TURN = sa.text("SELECT pg_advisory_xact_lock(hashtextextended('users.keys', 0))")
+
 
 def resting_on(people: Collection[str]) -> sa.ColumnElement[bool]:
     """The keys that these people own, made, or made a key for that stands above."""
@@ -23,6 +25,7 @@ async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool
     so that no child is born after its generation was read. One that has ended may have
     children that live.
     """
+    await take_turn(connection)
     ended: list[str] = []
     while True:
         ended += await end_where(connection, where)
@@ -30,6 +33,11 @@ async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool
         if not family:
             return ended
         where = api_keys.c.parent_key_id.in_(family)
+
+
+async def take_turn(connection: AsyncConnection) -> None:
+    """Waits until nobody else changes several keys: two that do would wait for each other."""
+    await connection.execute(_TURN)
 
 
 async def end_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.paging import newest_first
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from windlass.policy import PLATFORM_ROLES
+from windlass.policy import PLATFORM, narrowed, permissions_of
 from windlass.users.domain import ApiKey
+from windlass.users.keys.restrictions import inherit
 from windlass.users.keys.revocation import revoke_where
 from windlass.users.standing import worth
 from windlass.users.tables import api_keys, key_changes, organizations, projects
@@ -34,6 +36,8 @@ class FoundKey:
     """A live key, what it may be now, and the scope of the call that presents it."""
 
     key: ApiKey
+    # When what was shown ends: the key, or a secret of before its rotation; 0: never.
+    expires_at: int
     role: str
     organization_id: str
     project_id: str
@@ -42,7 +46,8 @@ class FoundKey:
 def key_of(row: Any) -> ApiKey:
     """The key of a row."""
     values = {name: getattr(row, name) for name in ApiKey.__slots__}
-    return ApiKey(**values | {"rests_on": tuple(row.rests_on)})
+    lists = {name: tuple(values[name]) for name in ("rests_on", "scopes", "networks")}
+    return ApiKey(**values | lists)
 
 
 def require_live(key: ApiKey) -> None:
@@ -58,10 +63,9 @@ def unknown_key(key_id: str) -> NotFound:
     return NotFound(f"No API key {key_id!r}.", param="key_id")
 
 
-def _below(parent: ApiKey, key: ApiKey) -> ApiKey:
+def below(parent: ApiKey, key: ApiKey) -> ApiKey:
     """The key as one that is made with its parent; raises Unauthenticated, InvalidArgument."""
     require_live(parent)
-    ends = [end for end in (key.expires_at, parent.expires_at) if end]
     people = {*key.rests_on, parent.user_id, parent.made_by, *parent.rests_on} - {""}
     if len(people) > MAX_PEOPLE:
         raise InvalidArgument(
@@ -69,7 +73,29 @@ def _below(parent: ApiKey, key: ApiKey) -> ApiKey:
             "fewer have handed on.",
             param="user_id",
         )
-    return replace(key, expires_at=min(ends, default=0), rests_on=tuple(sorted(people)))
+    return replace(inherit(key, parent), rests_on=tuple(sorted(people)))
+
+
+async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tuple[ApiKey, int]:
+    """The live key of a digest or an id, and when that is no longer good; raises Unauthenticated.
+
+    The secret of before a rotation answers until the overlap is over.
+    """
+    which = (
+        api_keys.c.id == key_id
+        if key_id
+        else sa.or_(api_keys.c.digest == digest, api_keys.c.previous_digest == digest)
+    )
+    row = (await connection.execute(api_keys.select().where(which))).first()
+    if row is None:
+        raise Unauthenticated("Incorrect API key provided.")
+    key = key_of(row)
+    require_live(key)
+    if key_id or row.digest == digest:
+        return key, key.expires_at
+    if key.previous_until <= now_seconds():
+        raise Unauthenticated("This API key has been rotated, and its old secret has ended.")
+    return key, min(end for end in (key.expires_at, key.previous_until) if end)
 
 
 class KeyStore:
@@ -92,7 +118,7 @@ class KeyStore:
                 row = (await connection.execute(query.with_for_update(read=True))).first()
                 if row is None:
                     raise Unauthenticated("The API key of this call was deleted. Use another.")
-                key = _below(key_of(row), key)
+                key = below(key_of(row), key)
             values = {name: getattr(key, name) for name in ApiKey.__slots__}
             await connection.execute(api_keys.insert().values(values | {"digest": digest}))
         return key
@@ -172,12 +198,7 @@ class KeyStore:
         nothing, and PermissionDenied for a scope that is not the key's.
         """
         async with self._database.autocommit() as connection:
-            which_key = api_keys.c.id == key_id if key_id else api_keys.c.digest == digest
-            row = (await connection.execute(api_keys.select().where(which_key))).first()
-            if row is None:
-                raise Unauthenticated("Incorrect API key provided.")
-            key = key_of(row)
-            require_live(key)
+            key, expires_at = await _shown(connection, digest, key_id)
             role = await worth(connection, key)
             if role is None:
                 raise Unauthenticated(
@@ -218,13 +239,13 @@ class KeyStore:
                     .where(api_keys.c.id == key.id)
                     .values(last_used_at=now_seconds())
                 )
-        return FoundKey(key, role, organization, project.id if project else "")
+        return FoundKey(key, expires_at, role, organization, project.id if project else "")
 
     @staticmethod
     def _organization(key: ApiKey, role: str, asked: str) -> str:
         if not asked or asked == key.organization_id:
             return key.organization_id
-        if role not in PLATFORM_ROLES:
+        if PLATFORM not in narrowed(permissions_of((role,)), key.scopes):
             raise PermissionDenied(
                 "This API key belongs to another organization.", reason="mismatched_organization"
             )

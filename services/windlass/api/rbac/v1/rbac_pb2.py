@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_dot_auth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fwindlass/api/rbac/v1/rbac.proto\x12\x14windlass.api.rbac.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"4\n\x0c\x43heckRequest\x12\x12\n\npermission\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\"f\n\x13\x41uthenticateRequest\x12\x12\n\nkey_digest\x18\x01 \x01(\x0c\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\"^\n\x14\x41uthenticateResponse\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.windlass.api.auth.v1.Principal\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\"\x87\x01\n\x10\x41uthorizeRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.windlass.api.auth.v1.Principal\x12\x12\n\npermission\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\"4\n\x11\x41uthorizeResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"0\n\x10ListRolesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"4\n\x0fRoleDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bpermissions\x18\x02 \x03(\t\"[\n\x11ListRolesResponse\x12\x34\n\x05roles\x18\x01 \x03(\x0b\x32%.windlass.api.rbac.v1.RoleDescription\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"\xbc\x01\n\nAuditEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0e\n\x06key_id\x18\x06 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x07 \x01(\t\x12\x10\n\x08resource\x18\x08 \x01(\t\x12\x0f\n\x07outcome\x18\t \x01(\t\x12\x12\n\nrequest_id\x18\n \x01(\t\"F\n\x12RecordAuditRequest\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.rbac.v1.AuditEvent\"\x15\n\x13RecordAuditResponse\"6\n\x16ListAuditEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"]\n\x17ListAuditEventsResponse\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.rbac.v1.AuditEvent\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x32\xec\x02\n\x0bRbacService\x12g\n\x05\x43heck\x12\".windlass.api.rbac.v1.CheckRequest\x1a\'.windlass.api.rbac.v1.AuthorizeResponse\"\x11\xfa\xed\x18\r\x08\x02\x12\tself.read\x12o\n\tListRoles\x12&.windlass.api.rbac.v1.ListRolesRequest\x1a\'.windlass.api.rbac.v1.ListRolesResponse\"\x11\xfa\xed\x18\r\x08\x02\x12\tself.read\x12\x82\x01\n\x0fListAuditEvents\x12,.windlass.api.rbac.v1.ListAuditEventsRequest\x1a-.windlass.api.rbac.v1.ListAuditEventsResponse\"\x12\xfa\xed\x18\x0e\x08\x02\x12\naudit.read2\xd6\x02\n\x13RbacInternalService\x12m\n\x0c\x41uthenticate\x12).windlass.api.rbac.v1.AuthenticateRequest\x1a*.windlass.api.rbac.v1.AuthenticateResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12\x64\n\tAuthorize\x12&.windlass.api.rbac.v1.AuthorizeRequest\x1a\'.windlass.api.rbac.v1.AuthorizeResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12j\n\x0bRecordAudit\x12(.windlass.api.rbac.v1.RecordAuditRequest\x1a).windlass.api.rbac.v1.RecordAuditResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fwindlass/api/rbac/v1/rbac.proto\x12\x14windlass.api.rbac.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"4\n\x0c\x43heckRequest\x12\x12\n\npermission\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\"f\n\x13\x41uthenticateRequest\x12\x12\n\nkey_digest\x18\x01 \x01(\x0c\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\"p\n\x14\x41uthenticateResponse\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.windlass.api.auth.v1.Principal\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x10\n\x08networks\x18\x03 \x03(\t\"\x87\x01\n\x10\x41uthorizeRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.windlass.api.auth.v1.Principal\x12\x12\n\npermission\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\"4\n\x11\x41uthorizeResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"0\n\x10ListRolesRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"4\n\x0fRoleDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bpermissions\x18\x02 \x03(\t\"[\n\x11ListRolesResponse\x12\x34\n\x05roles\x18\x01 \x03(\x0b\x32%.windlass.api.rbac.v1.RoleDescription\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"\xbc\x01\n\nAuditEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0e\n\x06key_id\x18\x06 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x07 \x01(\t\x12\x10\n\x08resource\x18\x08 \x01(\t\x12\x0f\n\x07outcome\x18\t \x01(\t\x12\x12\n\nrequest_id\x18\n \x01(\t\"F\n\x12RecordAuditRequest\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.rbac.v1.AuditEvent\"\x15\n\x13RecordAuditResponse\"6\n\x16ListAuditEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"]\n\x17ListAuditEventsResponse\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .windlass.api.rbac.v1.AuditEvent\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x32\xec\x02\n\x0bRbacService\x12g\n\x05\x43heck\x12\".windlass.api.rbac.v1.CheckRequest\x1a\'.windlass.api.rbac.v1.AuthorizeResponse\"\x11\xfa\xed\x18\r\x08\x02\x12\tself.read\x12o\n\tListRoles\x12&.windlass.api.rbac.v1.ListRolesRequest\x1a\'.windlass.api.rbac.v1.ListRolesResponse\"\x11\xfa\xed\x18\r\x08\x02\x12\tself.read\x12\x82\x01\n\x0fListAuditEvents\x12,.windlass.api.rbac.v1.ListAuditEventsRequest\x1a-.windlass.api.rbac.v1.ListAuditEventsResponse\"\x12\xfa\xed\x18\x0e\x08\x02\x12\naudit.read2\xd6\x02\n\x13RbacInternalService\x12m\n\x0c\x41uthenticate\x12).windlass.api.rbac.v1.AuthenticateRequest\x1a*.windlass.api.rbac.v1.AuthenticateResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12\x64\n\tAuthorize\x12&.windlass.api.rbac.v1.AuthorizeRequest\x1a\'.windlass.api.rbac.v1.AuthorizeResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12j\n\x0bRecordAudit\x12(.windlass.api.rbac.v1.RecordAuditRequest\x1a).windlass.api.rbac.v1.RecordAuditResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,29 +49,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUTHENTICATEREQUEST']._serialized_start=144
   _globals['_AUTHENTICATEREQUEST']._serialized_end=246
   _globals['_AUTHENTICATERESPONSE']._serialized_start=248
-  _globals['_AUTHENTICATERESPONSE']._serialized_end=342
-  _globals['_AUTHORIZEREQUEST']._serialized_start=345
-  _globals['_AUTHORIZEREQUEST']._serialized_end=480
-  _globals['_AUTHORIZERESPONSE']._serialized_start=482
-  _globals['_AUTHORIZERESPONSE']._serialized_end=534
-  _globals['_LISTROLESREQUEST']._serialized_start=536
-  _globals['_LISTROLESREQUEST']._serialized_end=584
-  _globals['_ROLEDESCRIPTION']._serialized_start=586
-  _globals['_ROLEDESCRIPTION']._serialized_end=638
-  _globals['_LISTROLESRESPONSE']._serialized_start=640
-  _globals['_LISTROLESRESPONSE']._serialized_end=731
-  _globals['_AUDITEVENT']._serialized_start=734
-  _globals['_AUDITEVENT']._serialized_end=922
-  _globals['_RECORDAUDITREQUEST']._serialized_start=924
-  _globals['_RECORDAUDITREQUEST']._serialized_end=994
-  _globals['_RECORDAUDITRESPONSE']._serialized_start=996
-  _globals['_RECORDAUDITRESPONSE']._serialized_end=1017
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=1019
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=1073
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=1075
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=1168
-  _globals['_RBACSERVICE']._serialized_start=1171
-  _globals['_RBACSERVICE']._serialized_end=1535
-  _globals['_RBACINTERNALSERVICE']._serialized_start=1538
-  _globals['_RBACINTERNALSERVICE']._serialized_end=1880
+  _globals['_AUTHENTICATERESPONSE']._serialized_end=360
+  _globals['_AUTHORIZEREQUEST']._serialized_start=363
+  _globals['_AUTHORIZEREQUEST']._serialized_end=498
+  _globals['_AUTHORIZERESPONSE']._serialized_start=500
+  _globals['_AUTHORIZERESPONSE']._serialized_end=552
+  _globals['_LISTROLESREQUEST']._serialized_start=554
+  _globals['_LISTROLESREQUEST']._serialized_end=602
+  _globals['_ROLEDESCRIPTION']._serialized_start=604
+  _globals['_ROLEDESCRIPTION']._serialized_end=656
+  _globals['_LISTROLESRESPONSE']._serialized_start=658
+  _globals['_LISTROLESRESPONSE']._serialized_end=749
+  _globals['_AUDITEVENT']._serialized_start=752
+  _globals['_AUDITEVENT']._serialized_end=940
+  _globals['_RECORDAUDITREQUEST']._serialized_start=942
+  _globals['_RECORDAUDITREQUEST']._serialized_end=1012
+  _globals['_RECORDAUDITRESPONSE']._serialized_start=1014
+  _globals['_RECORDAUDITRESPONSE']._serialized_end=1035
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=1037
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=1091
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=1093
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=1186
+  _globals['_RBACSERVICE']._serialized_start=1189
+  _globals['_RBACSERVICE']._serialized_end=1553
+  _globals['_RBACINTERNALSERVICE']._serialized_start=1556
+  _globals['_RBACINTERNALSERVICE']._serialized_end=1898
 # @@protoc_insertion_point(module_scope)

@@ -70,18 +70,24 @@ class AuthenticateResponse(google.protobuf.message.Message):
 
     PRINCIPAL_FIELD_NUMBER: builtins.int
     EXPIRES_AT_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
     expires_at: builtins.int
     """Unix seconds; 0: the credential does not expire."""
     @property
     def principal(self) -> windlass.api.auth.v1.auth_pb2.Principal: ...
+    @property
+    def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The networks that it is taken from; empty: any."""
+
     def __init__(
         self,
         *,
         principal: windlass.api.auth.v1.auth_pb2.Principal | None = ...,
         expires_at: builtins.int = ...,
+        networks: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["principal", b"principal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expires_at", b"expires_at", "principal", b"principal"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_at", b"expires_at", "networks", b"networks", "principal", b"principal"]) -> None: ...
 
 Global___AuthenticateResponse: typing_extensions.TypeAlias = AuthenticateResponse
 

@@ -165,6 +165,11 @@ class ApiKey(google.protobuf.message.Message):
     MADE_BY_FIELD_NUMBER: builtins.int
     PARENT_KEY_ID_FIELD_NUMBER: builtins.int
     RESTS_ON_FIELD_NUMBER: builtins.int
+    SCOPES_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    LAST_USED_ADDRESS_FIELD_NUMBER: builtins.int
+    ROTATED_AT_FIELD_NUMBER: builtins.int
+    PREVIOUS_UNTIL_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     organization_id: builtins.str
@@ -187,11 +192,25 @@ class ApiKey(google.protobuf.message.Message):
     the one that made it.
     """
     parent_key_id: builtins.str
+    last_used_address: builtins.str
+    """As the gateway saw it; a minute late."""
+    rotated_at: builtins.int
+    """0: never."""
+    previous_until: builtins.int
+    """Until when the secret of before the last rotation answers; 0: there is none."""
     @property
     def rests_on(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Who has to have the rights of the key beside its owner: who made it, and the owners and makers
         of the keys that it was made with, one with the other.
         """
+
+    @property
+    def scopes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The permissions of its role that it has, `self.read` beside; empty: all of them."""
+
+    @property
+    def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The networks whose addresses it is taken from, as `10.0.0.0/8`; empty: any."""
 
     def __init__(
         self,
@@ -210,8 +229,13 @@ class ApiKey(google.protobuf.message.Message):
         made_by: builtins.str = ...,
         parent_key_id: builtins.str = ...,
         rests_on: collections.abc.Iterable[builtins.str] | None = ...,
+        scopes: collections.abc.Iterable[builtins.str] | None = ...,
+        networks: collections.abc.Iterable[builtins.str] | None = ...,
+        last_used_address: builtins.str = ...,
+        rotated_at: builtins.int = ...,
+        previous_until: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "project_id", b"project_id", "redacted", b"redacted", "rests_on", b"rests_on", "revoked_at", b"revoked_at", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_address", b"last_used_address", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "networks", b"networks", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "previous_until", b"previous_until", "project_id", b"project_id", "redacted", b"redacted", "rests_on", b"rests_on", "revoked_at", b"revoked_at", "role", b"role", "rotated_at", b"rotated_at", "scopes", b"scopes", "user_id", b"user_id"]) -> None: ...
 
 Global___ApiKey: typing_extensions.TypeAlias = ApiKey
 
@@ -597,6 +621,8 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
     ROLE_FIELD_NUMBER: builtins.int
     EXPIRES_IN_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
+    SCOPES_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
     name: builtins.str
     project_id: builtins.str
     """Empty for a key of the whole organization (owners only)."""
@@ -606,6 +632,14 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
     """Seconds from now; 0: never expires, or with the key that makes it."""
     user_id: builtins.str
     """The member that owns the key; empty: the caller. For another, `members.write` is needed."""
+    @property
+    def scopes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Permissions of the role; empty: as the key that makes it."""
+
+    @property
+    def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Within those of the key that makes it; empty: the same."""
+
     def __init__(
         self,
         *,
@@ -614,10 +648,104 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
         role: Global___Role.ValueType = ...,
         expires_in: builtins.int = ...,
         user_id: builtins.str = ...,
+        scopes: collections.abc.Iterable[builtins.str] | None = ...,
+        networks: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "name", b"name", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "name", b"name", "networks", b"networks", "project_id", b"project_id", "role", b"role", "scopes", b"scopes", "user_id", b"user_id"]) -> None: ...
 
 Global___CreateApiKeyRequest: typing_extensions.TypeAlias = CreateApiKeyRequest
+
+@typing.final
+class RotateApiKeyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    OVERLAP_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    overlap: builtins.int
+    """Seconds for which the secret of before answers too."""
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+        overlap: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_id", b"key_id", "overlap", b"overlap"]) -> None: ...
+
+Global___RotateApiKeyRequest: typing_extensions.TypeAlias = RotateApiKeyRequest
+
+@typing.final
+class KeyScopes(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: builtins.int
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names"]) -> None: ...
+
+Global___KeyScopes: typing_extensions.TypeAlias = KeyScopes
+
+@typing.final
+class KeyNetworks(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: builtins.int
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names"]) -> None: ...
+
+Global___KeyNetworks: typing_extensions.TypeAlias = KeyNetworks
+
+@typing.final
+class UpdateApiKeyRequest(google.protobuf.message.Message):
+    """What is unset stays."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    SCOPES_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    EXPIRES_IN_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    name: builtins.str
+    expires_in: builtins.int
+    """Seconds from now; 0: never expires."""
+    @property
+    def scopes(self) -> Global___KeyScopes:
+        """None: all of the role's."""
+
+    @property
+    def networks(self) -> Global___KeyNetworks:
+        """None: any."""
+
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+        name: builtins.str | None = ...,
+        scopes: Global___KeyScopes | None = ...,
+        networks: Global___KeyNetworks | None = ...,
+        expires_in: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "name", b"name", "networks", b"networks", "scopes", b"scopes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "key_id", b"key_id", "name", b"name", "networks", b"networks", "scopes", b"scopes"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expires_in", b"_expires_in"]) -> typing.Literal["expires_in"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_name", b"_name"]) -> typing.Literal["name"] | None: ...
+
+Global___UpdateApiKeyRequest: typing_extensions.TypeAlias = UpdateApiKeyRequest
 
 @typing.final
 class CreateApiKeyResponse(google.protobuf.message.Message):
@@ -937,11 +1065,14 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     ORGANIZATION_ID_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
+    EXPIRES_AT_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     """The organization and project that the call concerns; the project is the
     key's, the asked one, or the organization's default.
     """
     project_id: builtins.str
+    expires_at: builtins.int
+    """Unix seconds, when what was shown ends: the key, or a secret of before its rotation."""
     @property
     def key(self) -> Global___ApiKey: ...
     @property
@@ -955,11 +1086,58 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
         organization_id: builtins.str = ...,
         project_id: builtins.str = ...,
         roles: collections.abc.Iterable[Global___Role.ValueType] | None = ...,
+        expires_at: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["key", b"key", "organization_id", b"organization_id", "project_id", b"project_id", "roles", b"roles"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_at", b"expires_at", "key", b"key", "organization_id", b"organization_id", "project_id", b"project_id", "roles", b"roles"]) -> None: ...
 
 Global___LookupApiKeyResponse: typing_extensions.TypeAlias = LookupApiKeyResponse
+
+@typing.final
+class KeyUse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    address: builtins.str
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+        address: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "key_id", b"key_id"]) -> None: ...
+
+Global___KeyUse: typing_extensions.TypeAlias = KeyUse
+
+@typing.final
+class RecordKeyUseRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    USES_FIELD_NUMBER: builtins.int
+    @property
+    def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___KeyUse]:
+        """The last use of each key since the call before."""
+
+    def __init__(
+        self,
+        *,
+        uses: collections.abc.Iterable[Global___KeyUse] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["uses", b"uses"]) -> None: ...
+
+Global___RecordKeyUseRequest: typing_extensions.TypeAlias = RecordKeyUseRequest
+
+@typing.final
+class RecordKeyUseResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RecordKeyUseResponse: typing_extensions.TypeAlias = RecordKeyUseResponse
 
 @typing.final
 class WatchKeysRequest(google.protobuf.message.Message):

@@ -105,6 +105,16 @@ class UsersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysResponse.FromString,
                 _registered_method=True)
+        self.RotateApiKey = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/RotateApiKey',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RotateApiKeyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.CreateApiKeyResponse.FromString,
+                _registered_method=True)
+        self.UpdateApiKey = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/UpdateApiKey',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateApiKeyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.FromString,
+                _registered_method=True)
         self.RevokeApiKey = channel.unary_unary(
                 '/windlass.api.users.v1.UsersService/RevokeApiKey',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevokeApiKeyRequest.SerializeToString,
@@ -248,6 +258,23 @@ class UsersServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RotateApiKey(self, request, context):
+        """A new secret for the key, whose id and settings stay. The one before answers for the overlap.
+        By the key itself or one that it was made with; by any other key of the caller's power it is
+        made anew with that one, without an overlap.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateApiKey(self, request, context):
+        """Changes a key within the power of the caller's key and of the one that it was made with. Keys
+        that were made with it are narrowed alike, and end where nothing is left of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RevokeApiKey(self, request, context):
         """Ends the key and every key made by it, everywhere within a second.
         """
@@ -373,6 +400,16 @@ def add_UsersServiceServicer_to_server(servicer, server):
                     servicer.ListApiKeys,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysResponse.SerializeToString,
+            ),
+            'RotateApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateApiKey,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RotateApiKeyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.CreateApiKeyResponse.SerializeToString,
+            ),
+            'UpdateApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateApiKey,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateApiKeyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.SerializeToString,
             ),
             'RevokeApiKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeApiKey,
@@ -805,6 +842,60 @@ class UsersService(object):
             _registered_method=True)
 
     @staticmethod
+    def RotateApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/RotateApiKey',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RotateApiKeyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.CreateApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/UpdateApiKey',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateApiKeyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RevokeApiKey(request,
             target,
             options=(),
@@ -1041,6 +1132,11 @@ class UsersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.FromString,
                 _registered_method=True)
+        self.RecordKeyUse = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/RecordKeyUse',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseResponse.FromString,
+                _registered_method=True)
         self.LookupProject = channel.unary_unary(
                 '/windlass.api.users.v1.UsersInternalService/LookupProject',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.SerializeToString,
@@ -1072,6 +1168,13 @@ class UsersInternalServiceServicer(object):
     def WatchKeys(self, request, context):
         """Beats that name the keys revoked or changed since the last, at each change and at least every
         0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordKeyUse(self, request, context):
+        """Notes when, and from where, keys were used last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1109,6 +1212,11 @@ def add_UsersInternalServiceServicer_to_server(servicer, server):
                     servicer.WatchKeys,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.SerializeToString,
+            ),
+            'RecordKeyUse': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordKeyUse,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseResponse.SerializeToString,
             ),
             'LookupProject': grpc.unary_unary_rpc_method_handler(
                     servicer.LookupProject,
@@ -1181,6 +1289,33 @@ class UsersInternalService(object):
             '/windlass.api.users.v1.UsersInternalService/WatchKeys',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.WatchKeysRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyBeat.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordKeyUse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/RecordKeyUse',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RecordKeyUseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -249,6 +249,38 @@ _UsersServiceListApiKeysType = typing_extensions.TypeVar(
     ],
 )
 
+_UsersServiceRotateApiKeyType = typing_extensions.TypeVar(
+    '_UsersServiceRotateApiKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+    ],
+)
+
+_UsersServiceUpdateApiKeyType = typing_extensions.TypeVar(
+    '_UsersServiceUpdateApiKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
+    ],
+)
+
 _UsersServiceRevokeApiKeyType = typing_extensions.TypeVar(
     '_UsersServiceRevokeApiKeyType',
     grpc.UnaryUnaryMultiCallable[
@@ -377,7 +409,7 @@ _UsersServicePutProjectQuotaType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceListAffectedKeysType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
+class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceListAffectedKeysType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRotateApiKeyType, _UsersServiceUpdateApiKeyType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
     """Organizations, projects, members, API keys and tenants' secrets."""
 
     @typing.overload
@@ -437,6 +469,14 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.ListApiKeysRequest,
             windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+            windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+            windlass.api.users.v1.users_pb2.ApiKey,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevokeApiKeyRequest,
@@ -531,6 +571,14 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
             windlass.api.users.v1.users_pb2.ListApiKeysResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+            windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+            windlass.api.users.v1.users_pb2.ApiKey,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevokeApiKeyRequest,
             windlass.api.users.v1.users_pb2.ApiKey,
         ],
@@ -606,6 +654,17 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
     ListApiKeys: _UsersServiceListApiKeysType
     """Owners see the keys of their scope, members their own; a key that is weaker than its owner
     sees itself and the keys that it has made.
+    """
+
+    RotateApiKey: _UsersServiceRotateApiKeyType
+    """A new secret for the key, whose id and settings stay. The one before answers for the overlap.
+    By the key itself or one that it was made with; by any other key of the caller's power it is
+    made anew with that one, without an overlap.
+    """
+
+    UpdateApiKey: _UsersServiceUpdateApiKeyType
+    """Changes a key within the power of the caller's key and of the one that it was made with. Keys
+    that were made with it are narrowed alike, and end where nothing is left of them.
     """
 
     RevokeApiKey: _UsersServiceRevokeApiKeyType
@@ -685,6 +744,14 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.ListApiKeysRequest,
         windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.CreateApiKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RevokeApiKeyRequest,
@@ -838,6 +905,27 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def RotateApiKey(
+        self,
+        request: windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.CreateApiKeyResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.CreateApiKeyResponse]]:
+        """A new secret for the key, whose id and settings stay. The one before answers for the overlap.
+        By the key itself or one that it was made with; by any other key of the caller's power it is
+        made anew with that one, without an overlap.
+        """
+
+    @abc.abstractmethod
+    def UpdateApiKey(
+        self,
+        request: windlass.api.users.v1.users_pb2.UpdateApiKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.ApiKey, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ApiKey]]:
+        """Changes a key within the power of the caller's key and of the one that it was made with. Keys
+        that were made with it are narrowed alike, and end where nothing is left of them.
+        """
+
+    @abc.abstractmethod
     def RevokeApiKey(
         self,
         request: windlass.api.users.v1.users_pb2.RevokeApiKeyRequest,
@@ -932,6 +1020,22 @@ _UsersInternalServiceWatchKeysType = typing_extensions.TypeVar(
     ],
 )
 
+_UsersInternalServiceRecordKeyUseType = typing_extensions.TypeVar(
+    '_UsersInternalServiceRecordKeyUseType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+        windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+        windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+        windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
+    ],
+)
+
 _UsersInternalServiceLookupProjectType = typing_extensions.TypeVar(
     '_UsersInternalServiceLookupProjectType',
     grpc.UnaryUnaryMultiCallable[
@@ -980,7 +1084,7 @@ _UsersInternalServiceFindSecretsType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType, _UsersInternalServiceFindSecretsType]):
+class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceRecordKeyUseType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType, _UsersInternalServiceFindSecretsType]):
     """What other services ask of users."""
 
     @typing.overload
@@ -992,6 +1096,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
         grpc.UnaryStreamMultiCallable[
             windlass.api.users.v1.users_pb2.WatchKeysRequest,
             windlass.api.users.v1.users_pb2.KeyBeat,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+            windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.LookupProjectRequest,
@@ -1018,6 +1126,10 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
             windlass.api.users.v1.users_pb2.KeyBeat,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+            windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.LookupProjectRequest,
             windlass.api.users.v1.users_pb2.Project,
         ],
@@ -1039,6 +1151,9 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
     0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
     """
 
+    RecordKeyUse: _UsersInternalServiceRecordKeyUseType
+    """Notes when, and from where, keys were used last."""
+
     LookupProject: _UsersInternalServiceLookupProjectType
     """A project of any organization, archived or not."""
 
@@ -1055,6 +1170,10 @@ UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServic
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.users.v1.users_pb2.WatchKeysRequest,
         windlass.api.users.v1.users_pb2.KeyBeat,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+        windlass.api.users.v1.users_pb2.RecordKeyUseResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.LookupProjectRequest,
@@ -1090,6 +1209,14 @@ class UsersInternalServiceServicer(metaclass=abc.ABCMeta):
         """Beats that name the keys revoked or changed since the last, at each change and at least every
         0.7 s; a holder of cached keys that misses beats for a second must stop trusting them.
         """
+
+    @abc.abstractmethod
+    def RecordKeyUse(
+        self,
+        request: windlass.api.users.v1.users_pb2.RecordKeyUseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.RecordKeyUseResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RecordKeyUseResponse]]:
+        """Notes when, and from where, keys were used last."""
 
     @abc.abstractmethod
     def LookupProject(
