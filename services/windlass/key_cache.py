@@ -27,6 +27,8 @@ RECONNECT_SECONDS = 0.1
 SHARE_SECONDS = 0.3
 # So often is asked again about a key that changes meanwhile.
 TRIES = 5
+# Within which requests of a key that has reached its end are judged, and end.
+JUDGED_SECONDS = 5.0
 # Beats become rare when no key was asked about for so long: more than a pause in a conversation,
 # since whoever comes after it waits for a look-up.
 REST_SECONDS = 60.0
@@ -47,9 +49,9 @@ class KnownKey:
     # Those that it is taken from; none: any.
     networks: tuple[Network, ...] = ()
 
-    def is_over(self) -> bool:
-        """Returns True if its own date has passed, which no beat tells."""
-        return 0 < self.expires_at <= clock.now()
+    def is_over(self, ago: float = 0.0) -> bool:
+        """Returns True if its own date has passed, so many seconds ago; no beat tells of it."""
+        return 0 < self.expires_at <= clock.now() - ago
 
     def takes(self, address: Address | None) -> bool:
         """Returns True if the key is taken from a client's address, None where it has none."""
@@ -177,6 +179,10 @@ class KeyCache(Generic[Shown]):
 
     def may_key_be_over(self, key_id: str) -> bool:
         """Returns True if the date of a key may have passed, however it was shown."""
+        for shown in tuple(self._by_key.get(key_id, ())):
+            # A secret of before a rotation: whoever came with it has been judged by now.
+            if self._entries[shown].is_over(JUDGED_SECONDS) and len(self._by_key[key_id]) > 1:
+                self._forget(shown)
         return key_id not in self._by_key or any(
             self._entries[shown].is_over() for shown in self._by_key[key_id]
         )

@@ -17,6 +17,8 @@ PROJECT_MEMBER = "project_member"
 SELF = "self.read"
 # Reaches every project of the organization; without it a caller stays in its own.
 ALL_PROJECTS = "all_projects.read"
+# Makes, changes and ends keys.
+KEYS = "keys.write"
 # Make their holder answer for members, for an organization's projects, and for the platform.
 MEMBERS = "members.write"
 PROJECTS = "projects.write"
@@ -28,7 +30,7 @@ _MEMBER = frozenset({
     "jobs.read", "jobs.write", "inference.invoke",
     # Reading what runs in the project's namespaces of clusters, and entering it.
     "sessions.read", "sessions.write",
-    "usage.read", "keys.read", "keys.write", "secrets.read",
+    "usage.read", "keys.read", KEYS, "secrets.read",
 })  # fmt: skip
 _PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write"}
 _READER = frozenset({

@@ -138,15 +138,19 @@ class Issuer:
         return end
 
     async def list(
-        self, principal: Principal, *, project_id: str, after: str, limit: int
+        self, principal: Principal, *, asked: str, project_id: str, after: str, limit: int
     ) -> Sequence[ApiKey]:
-        """The keys of a scope that the caller may see: owners see all, members their own."""
+        """The keys of a scope that the caller may see: owners see all, members their own.
+
+        What a narrow key sees, itself and its own, may be of no project: all, unless one is asked.
+        """
         mine = not principal.may(MEMBERS)
+        family = mine and await self._is_weakened(principal)
         return await self._keys.list(
             principal.organization_id,
-            project_id=project_id,
+            project_id=asked if family else project_id,
             user_id=principal.user_id if mine else "",
-            family_of=principal.key_id if mine and await self._is_weakened(principal) else "",
+            family_of=principal.key_id if family else "",
             after=after,
             limit=limit,
         )
@@ -200,17 +204,14 @@ class Issuer:
     async def _given(self, principal: Principal, key_id: str) -> ApiKey:
         """A key that the caller may see and give; raises NotFound, PermissionDenied."""
         key = await self._keys.get(principal.organization_id, key_id)
-        if not owns_organization(principal):
-            if key.project_id != principal.project_id:
-                raise unknown_key(key.id)
-            if not principal.may(MEMBERS) and not await self._is_own(principal, key):
+        if principal.key_id not in (key.id, key.parent_key_id):
+            in_scope = owns_organization(principal) or key.project_id == principal.project_id
+            if not in_scope or not (principal.may(MEMBERS) or await self._is_own(principal, key)):
                 raise unknown_key(key.id)
         require_role(principal.roles, key.role)
         return key
 
     async def _is_own(self, principal: Principal, key: ApiKey) -> bool:
-        if principal.key_id in (key.id, key.parent_key_id):
-            return True
         return key.user_id == principal.user_id and not await self._is_weakened(principal)
 
     async def _is_weakened(self, principal: Principal) -> bool:

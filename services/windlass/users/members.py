@@ -13,7 +13,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.policy import OWNER_ROLES, PLATFORM_ROLES, PROJECT_OWNER
 from windlass.users.domain import SERVICE_ACCOUNT, ApiKey, Member, last_owner
 from windlass.users.keys.losses import affected_keys, losses_by, require_own_key
-from windlass.users.keys.revocation import end_where, note, resting_on
+from windlass.users.keys.revocation import end_where, note, resting_on, take_turn
 from windlass.users.standing import is_platform_admin, standings
 from windlass.users.tables import members, projects
 
@@ -98,6 +98,7 @@ class MemberStore:
             old = await self._find(connection, member)
             if old is not None:
                 await self._require_owner_left(connection, old, becoming="")
+            await take_turn(connection, organization_id)
             losses = await losses_by(connection, member)
             await require_own_key(connection, losses, by_key)
             await connection.execute(members.delete().where(*scope))
@@ -156,12 +157,12 @@ class MemberStore:
             raise last_owner("the project" if old.project_id else "the organization")
 
     async def roles_of(self, organization_id: str, project_id: str, user_id: str) -> set[str]:
-        """The roles that somebody has in exactly this scope."""
+        """The roles that somebody has in a project, or in the organization and its projects."""
         query = sa.select(members.c.role).where(
-            members.c.organization_id == organization_id,
-            members.c.project_id == project_id,
-            members.c.user_id == user_id,
+            members.c.organization_id == organization_id, members.c.user_id == user_id
         )
+        if project_id:
+            query = query.where(members.c.project_id == project_id)
         async with self._database.autocommit() as connection:
             return set((await connection.execute(query)).scalars())
 

@@ -265,6 +265,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         size = page_size(request.limit)
         rows = await self._issuer.list(
             principal,
+            asked=request.project_id,
             project_id=await self._scope(project_in_scope(principal, request.project_id)),
             after=request.after,
             limit=size + 1,

@@ -124,7 +124,9 @@ class TenantStore:
                 .where(projects.c.organization_id == organization_id, projects.c.archived_at == 0)
                 .values(archived_at=now_seconds())
             )
-            await revoke_where(connection, api_keys.c.organization_id == organization_id)
+            await revoke_where(
+                connection, organization_id, api_keys.c.organization_id == organization_id
+            )
             await _reconsider(connection, organization_id)
             query = sa.select(members.c.user_id).where(gone).distinct()
             await note(connection, resting_on((await connection.execute(query)).scalars().all()))
@@ -218,6 +220,7 @@ class TenantStore:
             )
             await revoke_where(
                 connection,
+                organization_id,
                 sa.and_(
                     api_keys.c.organization_id == organization_id,
                     api_keys.c.project_id == project_id,

@@ -87,6 +87,9 @@ def create(
 def _narrowed(scopes: list[str] | None, networks: list[str] | None) -> dict[str, list[str]]:
     """Return what is said, for a body; `all` and `any` say that there is no bound."""
     said = {"scopes": (scopes, "all"), "networks": (networks, "any")}
+    for name, (listed, none) in said.items():
+        if listed and none in listed and len(listed) > 1:
+            raise typer.BadParameter(f"{none!r} of {name} stands alone.")
     return {
         name: [one for one in listed if one != none]
         for name, (listed, none) in said.items()

@@ -278,6 +278,8 @@ class Limiter:
         Where nobody answers, this gateway grants it by itself: inference goes on without the usage
         service, as it does without its counting. Then each gateway grants the whole limit.
         """
+        # What is given back must not be taken while the call is on its way.
+        project.slots = min(project.slots, request.slots_wanted)
         try:
             answer = await self._allowances.Draw(request, timeout=DRAW_SECONDS)
         except grpc.aio.AioRpcError as error:

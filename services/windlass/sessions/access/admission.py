@@ -14,7 +14,7 @@ from windlass.sessions.access.kube_request import KubeRequest, classify
 from windlass.sessions.access.kube_status import forbidden
 from windlass.sessions.access.policy import AccessAllowed, AccessDenied, decide, verb_of
 from windlass.sessions.access.tokens import AccessTokens
-from windlass.tunnel.http1 import RequestHead, first
+from windlass.tunnel.http1 import RequestHead
 from windlass.tunnel.http1_bodies import MalformedHttp
 
 BODY_BYTES = 256 * 1024
@@ -95,7 +95,9 @@ class RequestAdmission:
         try:
             caller = await self._callers.find(identity)
             request = classify(head.method, target)
-            forwarded = first(head.headers, "x-forwarded-for").encode("latin-1", "replace")
+            # A proxy may add a line of its own: the last entry of all is the one that counts.
+            lines = (value for name, value in head.headers if name == "x-forwarded-for")
+            forwarded = ", ".join(lines).encode("latin-1", "replace")
             address = self._addresses.client(peer, {b"x-forwarded-for": forwarded})
             return await self._judge(head, target, identity, caller, cluster_id, request, address)
         except AppError as error:

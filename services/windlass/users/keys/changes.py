@@ -1,7 +1,9 @@
 """Changes of keys that live: rotation, and what they are narrowed to."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,7 +17,29 @@ from windlass.users.keys.revocation import revoke_where, take_turn
 from windlass.users.keys.store import below, key_of, require_live, unknown_key
 from windlass.users.tables import api_keys, key_changes
 
-_SETTINGS = ("name", "scopes", "networks", "expires_at")
+# One that somebody else changes is left out: to wait for it, others locked, could be for ever.
+_NOTE_USES = sa.text(
+    "WITH told AS (SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:addresses AS text[]))"
+    " AS told (id, address)),"
+    " free AS (SELECT id FROM users_api_keys WHERE id = ANY(CAST(:ids AS text[]))"
+    " FOR UPDATE SKIP LOCKED)"
+    " UPDATE users_api_keys key SET last_used_at = :now, last_used_address = told.address"
+    " FROM told JOIN free USING (id) WHERE key.id = told.id"
+)
+# Keys below one that are wider than it is, whether or not those between them have ended.
+_WIDER_BELOW = sa.text(
+    "WITH RECURSIVE line AS (SELECT id FROM users_api_keys WHERE parent_key_id = :id UNION"
+    " SELECT key.id FROM users_api_keys key JOIN line ON key.parent_key_id = line.id)"
+    " SELECT key.* FROM users_api_keys key JOIN line USING (id) WHERE revoked_at = 0 AND ("
+    " (:end > 0 AND (expires_at = 0 OR expires_at > :end))"
+    " OR (cardinality(CAST(:scopes AS text[])) > 0"
+    " AND (scopes = '{}' OR NOT scopes <@ CAST(:scopes AS text[])))"
+    " OR (cardinality(CAST(:networks AS text[])) > 0"
+    " AND (networks = '{}' OR EXISTS (SELECT FROM unnest(networks) own WHERE NOT EXISTS"
+    " (SELECT FROM unnest(CAST(:networks AS text[])) bound WHERE own::cidr <<= bound::cidr)))))"
+    " ORDER BY id FOR UPDATE OF key"
+)
+_NARROWED = ("scopes", "networks", "expires_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +64,11 @@ class KeyChanges:
         those on whom that one rests, since they have seen the secret.
         """
         async with self._database.begin() as connection:
-            await take_turn(connection)
+            await take_turn(connection, organization_id)
             key = await _locked(connection, organization_id, key_id)
             if by not in (key_id, *await _above(connection, key_id)):
-                key = await _made_anew(connection, key, by)
+                before, key = key, await _made_anew(connection, key, by)
+                await _leave_behind(connection, before)
                 if new.overlap_seconds:
                     raise FailedPrecondition(
                         "Two secrets answer only where the key is rotated with itself or with one "
@@ -65,7 +90,7 @@ class KeyChanges:
                     previous_digest=api_keys.c.digest if new.overlap_seconds else None,
                     digest=new.digest,
                     **_values(key, "redacted", "rotated_at", "previous_until", "parent_key_id"),
-                    **_values(key, "rests_on", *_SETTINGS[1:]),
+                    **_values(key, "rests_on", *_NARROWED),
                 )
             )
             await _tell(connection, key_id)
@@ -81,30 +106,28 @@ class KeyChanges:
         would be wider than the key that it was made with or than `by`.
         """
         async with self._database.begin() as connection:
-            await take_turn(connection)
+            await take_turn(connection, organization_id)
             before = await _locked(connection, organization_id, key_id)
             key = change(before)
-            for bound in sorted({key.parent_key_id, by} - {""}):
-                restrictions.require_change(before, key, await _present(connection, bound))
+            # Of those that have ended, too: their keys may live, and are no wider.
+            above = await _rows(connection, await _above(connection, key_id))
+            for bound in (*above, await _present(connection, by)):
+                restrictions.require_change(before, key, bound)
             await connection.execute(
-                api_keys.update().where(api_keys.c.id == key_id).values(_values(key, *_SETTINGS))
+                api_keys.update()
+                .where(api_keys.c.id == key_id)
+                .values(_values(key, "name", *_NARROWED))
             )
             await _tell(connection, key_id)
-            await _narrow_below(connection, key)
+            if replace(key, name=before.name) != before:
+                await _narrow_below(connection, key)
         return key
 
     async def note_uses(self, addresses: Mapping[str, str]) -> None:
         """Notes that keys were used now, each from an address."""
-        statement = (
-            api_keys.update()
-            .where(api_keys.c.id == sa.bindparam("key"))
-            .values(last_used_at=now_seconds(), last_used_address=sa.bindparam("address"))
-        )
-        # In one order, so that two gateways never wait for each other.
-        rows = [{"key": key, "address": addresses[key]} for key in sorted(addresses)]
-        if rows:
-            async with self._database.begin() as connection:
-                await connection.execute(statement, rows)
+        used = {"ids": list(addresses), "addresses": list(addresses.values())}
+        async with self._database.begin() as connection:
+            await connection.execute(_NOTE_USES, used | {"now": now_seconds()})
 
 
 def _values(key: ApiKey, *names: str) -> dict[str, object]:
@@ -128,6 +151,12 @@ async def _locked(connection: AsyncConnection, organization_id: str, key_id: str
     if key.revoked_at or 0 < key.expires_at <= now_seconds():
         raise FailedPrecondition("This API key has ended. Make another.", param="key_id")
     return key
+
+
+async def _rows(connection: AsyncConnection, ids: Collection[str]) -> list[ApiKey]:
+    """Keys by their ids, ended or not."""
+    query = api_keys.select().where(api_keys.c.id.in_(ids))
+    return [key_of(row) for row in await connection.execute(query.with_for_update(read=True))]
 
 
 async def _present(connection: AsyncConnection, key_id: str) -> ApiKey:
@@ -160,25 +189,41 @@ async def _made_anew(connection: AsyncConnection, key: ApiKey, by: str) -> ApiKe
     return replace(below(parent, key), parent_key_id=by)
 
 
-async def _narrow_below(connection: AsyncConnection, key: ApiKey) -> None:
-    """Narrows what was made with a key to what the key is now, one generation after the other."""
-    generation = [key]
-    while generation:
-        bounds = {one.id: one for one in generation}
-        query = api_keys.select().where(
-            api_keys.c.parent_key_id.in_(bounds), api_keys.c.revoked_at == 0
+async def _leave_behind(connection: AsyncConnection, key: ApiKey) -> None:
+    """Leaves what was made with a key to the one above, whose end must still be theirs."""
+    if key.parent_key_id:
+        await connection.execute(
+            api_keys.update()
+            .where(api_keys.c.parent_key_id == key.id)
+            .values(parent_key_id=key.parent_key_id)
         )
-        rows = await connection.execute(query.order_by(api_keys.c.id).with_for_update())
-        generation = []
-        for child in map(key_of, rows):
-            narrowed = restrictions.cut(child, bounds[child.parent_key_id])
-            if narrowed is None:
-                await revoke_where(connection, api_keys.c.id == child.id)
-            elif narrowed != child:
-                await connection.execute(
-                    api_keys.update()
-                    .where(api_keys.c.id == child.id)
-                    .values(_values(narrowed, *_SETTINGS))
-                )
-                await _tell(connection, child.id)
-                generation.append(narrowed)
+
+
+async def _narrow_below(connection: AsyncConnection, key: ApiKey) -> None:
+    """Narrows what was made with a key, and with that, to what the key is now."""
+    bound = {"id": key.id, "end": key.expires_at, **_lists(key)}
+    changed: list[ApiKey] = []
+    ended: list[str] = []
+    for one in map(key_of, (await connection.execute(_WIDER_BELOW, bound)).all()):
+        narrowed = restrictions.cut(one, key)
+        if narrowed is None:
+            ended.append(one.id)
+        else:
+            changed.append(narrowed)
+        # Others have their turn on the loop where there are many.
+        await asyncio.sleep(0)
+    if ended:
+        await revoke_where(connection, key.organization_id, api_keys.c.id.in_(ended))
+    if changed:
+        setting: dict[str, Any] = {name: sa.bindparam(f"new_{name}") for name in _NARROWED}
+        which = api_keys.c.id == sa.bindparam("key")
+        rows = [
+            {"key": one.id, **{f"new_{name}": getattr(one, name) for name in _NARROWED}}
+            for one in changed
+        ]
+        await connection.execute(api_keys.update().where(which).values(setting), rows)
+        await _tell(connection, *(one.id for one in changed))
+
+
+def _lists(key: ApiKey) -> dict[str, list[str]]:
+    return {"scopes": list(key.scopes), "networks": list(key.networks)}

@@ -3,8 +3,9 @@
 A key is never wider than the one that it was made with, also when either changes later.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from windlass.bounds import MAX_KEY_NETWORKS, MAX_KEY_SCOPES
@@ -133,32 +134,20 @@ def _require_end(key: ApiKey, bound: ApiKey) -> None:
 
 def cut(key: ApiKey, bound: ApiKey) -> ApiKey | None:
     """The part of a key that lies within another; None where nothing does."""
-    scopes = _both(key.scopes, bound.scopes, lambda: _granted(bound.scopes, key.role), _common)
-    networks = _both(key.networks, bound.networks, lambda: bound.networks, _overlap)
-    ends = [end for end in (key.expires_at, bound.expires_at) if end]
-    if scopes is None or networks is None:
+    scopes, networks = key.scopes, key.networks
+    if not _has_scopes_of(key, bound):
+        mine = key.scopes or _granted(bound.scopes, key.role)
+        scopes = tuple(name for name in mine if name in bound.scopes)
+    if not _has_networks_of(key, bound):
+        networks = _overlap(key.networks, bound.networks) if key.networks else bound.networks
+    if (bound.scopes and not scopes) or (bound.networks and not networks):
         return None
+    ends = [end for end in (key.expires_at, bound.expires_at) if end]
     return replace(key, scopes=scopes, networks=networks, expires_at=min(ends, default=0))
-
-
-def _both(
-    mine: tuple[str, ...],
-    bound: tuple[str, ...],
-    taken: Callable[[], tuple[str, ...]],
-    common: Callable[[tuple[str, ...], tuple[str, ...]], tuple[str, ...]],
-) -> tuple[str, ...] | None:
-    """Return what is within both, where empty means everything; None where nothing is."""
-    if not bound:
-        return mine
-    return (common(mine, bound) if mine else taken()) or None
 
 
 def _granted(scopes: tuple[str, ...], role: str) -> tuple[str, ...]:
     return tuple(name for name in scopes if name in permissions_of((role,)))
-
-
-def _common(mine: tuple[str, ...], bound: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in mine if name in bound)
 
 
 def _overlap(mine: tuple[str, ...], bound: tuple[str, ...]) -> tuple[str, ...]:
@@ -168,9 +157,14 @@ def _overlap(mine: tuple[str, ...], bound: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Network:
+    return ip_network(text)
+
+
 def _within(inner: Iterable[str], outer: Iterable[str]) -> bool:
-    around = [ip_network(text) for text in outer]
-    return all(any(_is_subnet(ip_network(text), network) for network in around) for text in inner)
+    around = [_parsed(text) for text in outer]
+    return all(any(_is_subnet(_parsed(text), network) for network in around) for text in inner)
 
 
 def _is_subnet(inner: Network, outer: Network) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.clock import now_seconds
 from windlass.users.tables import api_keys, key_changes
 
-_TURN = sa.text("SELECT pg_advisory_xact_lock(hashtextextended('users.keys', 0))")
+_TURN = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:turn, 0))")
 
 
 def resting_on(people: Collection[str]) -> sa.ColumnElement[bool]:
@@ -18,14 +18,18 @@ def resting_on(people: Collection[str]) -> sa.ColumnElement[bool]:
     return sa.or_(api_keys.c.user_id.in_(people), api_keys.c.rests_on.overlap(names))
 
 
-async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:
+async def revoke_where(
+    connection: AsyncConnection, organization_id: str, where: sa.ColumnElement[bool]
+) -> list[str]:
     """Revokes the live keys that match, and what was made with them; returns their ids.
+
+    They are an organization's, or were made with its keys.
 
     One generation after the other: who makes a key holds a lock on the one it is made with,
     so that no child is born after its generation was read. One that has ended may have
     children that live.
     """
-    await take_turn(connection)
+    await take_turn(connection, organization_id)
     ended: list[str] = []
     while True:
         ended += await end_where(connection, where)
@@ -35,9 +39,11 @@ async def revoke_where(connection: AsyncConnection, where: sa.ColumnElement[bool
         where = api_keys.c.parent_key_id.in_(family)
 
 
-async def take_turn(connection: AsyncConnection) -> None:
-    """Waits until nobody else changes several keys: two that do would wait for each other."""
-    await connection.execute(_TURN)
+async def take_turn(connection: AsyncConnection, organization_id: str) -> None:
+    """Waits until nobody else changes several keys of an organization: two would wait for each
+    other.
+    """
+    await connection.execute(_TURN, {"turn": f"users.keys {organization_id}"})
 
 
 async def end_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:

@@ -11,7 +11,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.paging import newest_first
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from windlass.policy import PLATFORM, narrowed, permissions_of
+from windlass.policy import KEYS, PLATFORM, narrowed, permissions_of
 from windlass.users.domain import ApiKey
 from windlass.users.keys.restrictions import inherit
 from windlass.users.keys.revocation import revoke_where
@@ -79,7 +79,8 @@ def below(parent: ApiKey, key: ApiKey) -> ApiKey:
 async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tuple[ApiKey, int]:
     """The live key of a digest or an id, and when that is no longer good; raises Unauthenticated.
 
-    The secret of before a rotation answers until the overlap is over.
+    The secret of before a rotation answers until the overlap is over, and makes and changes no
+    keys meanwhile: it could give itself another life.
     """
     which = (
         api_keys.c.id == key_id
@@ -95,7 +96,8 @@ async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tup
         return key, key.expires_at
     if key.previous_until <= now_seconds():
         raise Unauthenticated("This API key has been rotated, and its old secret has ended.")
-    return key, min(end for end in (key.expires_at, key.previous_until) if end)
+    scopes = tuple(sorted(key.permissions - {KEYS}))
+    return replace(key, scopes=scopes), min(e for e in (key.expires_at, key.previous_until) if e)
 
 
 class KeyStore:
@@ -185,7 +187,7 @@ class KeyStore:
         """Ends a key and what was made with it; idempotent; raises NotFound."""
         where = sa.and_(api_keys.c.organization_id == organization_id, api_keys.c.id == key_id)
         async with self._database.begin() as connection:
-            await revoke_where(connection, where)
+            await revoke_where(connection, organization_id, where)
         return await self.get(organization_id, key_id)
 
     async def lookup(

@@ -52,6 +52,15 @@ async def test_both_secrets_answer_until_the_overlap_is_over(owner: Key) -> None
     assert await rotated.status() == 200
 
 
+async def test_the_old_secret_cannot_live_on(owner: Key) -> None:
+    key = await owner.make("organization_owner")
+    rotated = await rotate(owner, key, overlap=3600)
+    assert (await try_rotate(key, key)).status_code == 403
+    assert (await key.try_make("organization_reader")).status_code == 403
+    assert [await key.status(), await rotated.status()] == [200, 200]
+    assert (await rotated.try_make("organization_reader")).status_code == 200
+
+
 async def test_a_second_rotation_ends_the_first_secret(owner: Key) -> None:
     first = await owner.make("organization_owner")
     second = await rotate(owner, first, overlap=3600)
@@ -70,6 +79,7 @@ async def test_what_another_key_rotates_is_made_anew_with_it(owner: Key) -> None
     other = await owner.make("project_owner", project_id=room, expires_in=3600)
     await owner.put("bob", "project_member", project_id=room)
     key = await carol.make(user_id="bob")
+    minted = await key.make()
     refused = await try_rotate(other, key, overlap=60)
     assert (refused.status_code, refused.json()["error"]["param"]) == (409, "overlap")
     assert await key.status() == 200
@@ -78,6 +88,10 @@ async def test_what_another_key_rotates_is_made_anew_with_it(owner: Key) -> None
     assert rotated.body["expires_at"] == other.body["expires_at"]
     assert rotated.body["rests_on"] == ["carol", "owner"]
     await key.ends_within_a_second()
+    # What was made with the secret of before stays with those who know that.
+    assert (await owner.revoke(carol)).status_code == 200
+    await minted.ends_within_a_second()
+    assert await rotated.status() == 200
     # It ends with the key that has seen its secret.
     assert (await owner.revoke(other)).status_code == 200
     await rotated.ends_within_a_second()

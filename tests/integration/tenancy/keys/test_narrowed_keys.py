@@ -1,16 +1,20 @@
 """Keys with less than their role: scopes, networks, and nobody who gets around them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from tests.support.services.front import running_front
 from tests.support.services.member_keys import SECONDS, Key, join, project
 from tests.support.waiting import until
 
+from windlass.bounds import MAX_KEY_NETWORKS
 from windlass.gateway.authentication import origins
+from windlass.users.tables import api_keys
 
 HERE, ELSEWHERE = "127.0.0.0/8", "192.0.2.0/24"
 BEHIND = {"X-Forwarded-For": "192.0.2.7"}
@@ -77,6 +81,7 @@ async def test_scopes_hold_against_roles_that_it_could_give(owner: Key) -> None:
         assert refused.status_code == 403, refused.text
     await owner.put("eve", "project_member", project_id=room)
     assert (await key.remove("eve", project_id=room)).status_code == 403
+    assert (await key.remove("eve")).status_code == 403
 
 
 async def test_a_scoped_administrator_stays_in_its_organization(owner: Key) -> None:
@@ -123,6 +128,65 @@ async def test_a_key_does_not_widen_itself_nor_what_stands_above_it(owner: Key) 
     assert (await update(key, key, name="renamed")).json()["name"] == "renamed"
     assert (await update(key, key, scopes=["files.read"])).status_code == 200
     assert (await update(key, key, name="again")).status_code == 403
+
+
+async def test_scopes_hold_against_keys_of_others(owner: Key) -> None:
+    """To administer projects is not to administer their members' keys."""
+    room = await project(owner)
+    bob = await join(owner, "bob", "project_member", room)
+    strong = await owner.make("organization_owner")
+    key = await owner.make("organization_owner", scopes=["keys.write", "projects.write"])
+    for whose in (bob, strong):
+        assert (await key.revoke(whose)).status_code == 404
+        assert (await update(key, whose, expires_in=1)).status_code == 404
+        refused = await key.ask("POST", f"/v1/api_keys/{whose.id}/rotate", json={})
+        assert refused.status_code == 404
+
+
+async def test_a_narrow_key_of_the_organization_is_its_own(owner: Key) -> None:
+    key = await owner.make("organization_owner", scopes=["keys.read", "keys.write"])
+    assert await key.sees() == {key.id}
+    assert (await update(key, key, name="mine")).status_code == 200
+    assert (await key.ask("POST", f"/v1/api_keys/{key.id}/rotate", json={})).status_code == 200
+
+
+async def test_a_change_reaches_what_lives_below_a_key_that_has_ended(owner: Key) -> None:
+    room = await project(owner)
+    await owner.put("xena", "organization_owner")
+    await owner.put("xena", "project_owner", project_id=room)
+    await owner.put("bob", "project_member", project_id=room)
+    top = await owner.make("organization_owner", user_id="xena")
+    between = await top.make("project_owner", project_id=room)
+    below = await between.make(user_id="bob")
+    assert (await owner.remove("xena", project_id=room)).status_code == 200
+    await between.ends_within_a_second()
+    assert await below.status() == 200
+    assert (await update(owner, top, scopes=["files.read"])).status_code == 200
+    expected = {"files.read", "self.read"}
+    await until(lambda: permissions(below), SECONDS, holds=lambda got: got == expected)
+    assert (await update(owner, below, name="renamed")).status_code == 200
+    assert param(await update(owner, below, scopes=[])) == (400, "scopes")
+
+
+async def test_a_change_of_many_leaves_others_their_turn(owner: Key) -> None:
+    """Whoever has many keys with many networks narrows none of them by a change of a name."""
+    nets = [f"2001:db8:{n:x}::/48" for n in range(MAX_KEY_NETWORKS)]
+    key = await owner.make("organization_owner", networks=[*nets[1:], HERE])
+    async with owner.front.app.database.begin() as connection:
+        row = (await connection.execute(api_keys.select().where(api_keys.c.id == key.id))).one()
+        rows = [
+            dict(row._mapping) | {"id": f"key_{n}", "digest": b"%d" % n, "parent_key_id": key.id}
+            for n in range(2000)
+        ]
+        await connection.execute(api_keys.insert(), rows)
+    asked = asyncio.get_running_loop().time()
+    assert (await update(owner, key, name="renamed")).status_code == 200
+    assert (await update(owner, key, networks=[HERE])).status_code == 200
+    # Seconds for all of them, where each comparison in Python took forty milliseconds.
+    assert asyncio.get_running_loop().time() - asked < 30
+    async with owner.front.app.database.autocommit() as connection:
+        left = sa.select(sa.func.count()).where(api_keys.c.networks == [HERE])
+        assert await connection.scalar(left) == 2001
 
 
 async def test_a_change_reaches_what_was_made_with_the_key(owner: Key) -> None:
