@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from windlass.core import telemetry
@@ -31,7 +32,6 @@ from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.inference_api.routes import ENGINE_PATHS
-from windlass.key_cache import KnownKey
 from windlass.metrics.gateway import REQUESTS, SECONDS
 
 log = telemetry.logger("gateway")
@@ -141,13 +141,10 @@ class GatewayApp:
             # A proxy in front of us may have judged the other one.
             raise HttpError(400, "The request has more than one Authorization header.")
         key = await self._attempts.authenticate(exchange.headers, exchange.peer, graced=graced)
-        principal = exchange.principal = self._admitted(exchange, key)
-
-        async def ask() -> Principal:
-            known = await self._authenticator.authenticate(exchange.headers)
-            return self._admitted(exchange, known)
-
-        exchange.identify = ask
+        headers, peer = exchange.headers, exchange.peer
+        principal = exchange.principal = self._origins.admit(key, peer, headers)
+        # Not of the exchange itself: that would be a cycle, and each request left to a collection.
+        ask = exchange.identify = partial(self._ask, peer, headers)
         exchange.held = self._active.enter(principal, ask, graced=graced)
         # It is over in a moment, and may be what ends its own key: its answer must say so.
         exchange.held.is_minded = exchange.method in ("DELETE", "PATCH", "PUT") or (
@@ -155,17 +152,18 @@ class GatewayApp:
         )
         return principal
 
+    async def _ask(self, peer: str, headers: dict[bytes, bytes]) -> Principal:
+        return self._origins.admit(await self._authenticator.authenticate(headers), peer, headers)
+
     def _hold(self, exchange: HttpExchange) -> Callable[[str], Awaitable[None]]:
         async def hold(key_id: str) -> None:
             async def ask() -> Principal:
-                return self._admitted(exchange, await self._authenticator.recognize(key_id))
+                known = await self._authenticator.recognize(key_id)
+                return self._origins.admit(known, exchange.peer, exchange.headers)
 
             exchange.held = self._active.enter(await ask(), ask)
 
         return hold
-
-    def _admitted(self, exchange: HttpExchange, key: KnownKey) -> Principal:
-        return self._origins.admit(key, exchange.peer, exchange.headers)
 
 
 async def _end(exchange: HttpExchange, reason: AppError) -> None:

@@ -19,6 +19,9 @@ from windlass.gateway.listener.handshake import TlsServer
 from windlass.gateway.listener.protocol import BoundedProtocol
 
 BACKLOG = 2048
+# Objects that are left of those made since the last collection, and how many of a generation
+# make one of the next.
+COLLECT_AT = (50_000, 20, 100)
 GRACE_SECONDS = 8
 
 
@@ -128,6 +131,9 @@ class HttpServer:
         # cost an eighth of the token path's time.
         gc.collect()
         gc.freeze()
+        # Open requests are no garbage: a collection for each 700 of their objects would walk them
+        # all the time, which takes a fifteenth of a chat.
+        gc.set_threshold(*COLLECT_AT)
         serving = asyncio.create_task(self._server.serve(), name="uvicorn")
         sweeping = asyncio.create_task(self._limiter.sweep(), name="connections")
         try:
