@@ -29,7 +29,6 @@ from windlass.api.users.v1 import users_pb2 as users
 from windlass.bounds import (
     MAX_KEY_NETWORKS,
     MAX_NODE_LABELS,
-    SCOPE_LENGTH,
     STACK_CA_BYTES,
     TITLE_LENGTH,
     USER_ID_LENGTH,
@@ -41,6 +40,7 @@ from windlass.files.domain import FILENAME_LENGTH
 from windlass.graders.sources import SOURCE_BYTES
 from windlass.jobs.domain.reports import MAX_VALUES, MESSAGE_LENGTH, NAME_LENGTH
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
+from windlass.policy import PERMISSIONS
 from windlass.users.keys.store import MAX_PEOPLE
 
 MESSAGE_BYTES = 2**20
@@ -169,7 +169,7 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     shelf.copy(
         "users_api_keys", 200, here["/v1/api_keys"], id="id || n",
         digest="digest || n::text::bytea", rests_on=people, user_id=f"'{user}'",
-        scopes=f"(SELECT array_agg(repeat('s', {SCOPE_LENGTH})) FROM generate_series(1, 27))",
+        scopes=f"ARRAY{sorted(PERMISSIONS)}",
         networks=f"(SELECT array_agg(repeat('f', 43)) FROM generate_series(1, {MAX_KEY_NETWORKS}))",
     )  # fmt: skip
     shelf.copy("users_secrets", 200, "name = 's'", name="repeat('s', 56) || n")

@@ -29,6 +29,7 @@ SHAPED: dict[str, Callable[[int], str]] = {
     "resource": lambda length: f"{_words(length - 64)}/{'a' * 63}",
     "key": lambda length: f"{_words(length - 64)}/{'a' * 63}",
     "delete": lambda length: "cluster_queue/".ljust(length, "a"),
+    "networks": lambda length: "10.0.0.0/8".rjust(length),
 }
 # What else a field needs beside it.
 BESIDE: dict[str, dict[str, Any]] = {
@@ -150,8 +151,10 @@ def test_what_is_promised_is_taken_and_one_more_is_not(tenants: Tenants) -> None
         http.headers["OpenAI-Project"] = tenants.member.project_id
         http.headers["OpenAI-Organization"] = tenants.member.organization_id
         made = http.post("/v1/clusters", json={"name": "bounded"}).json()
+        key = http.post("/v1/api_keys", json={"name": "bounded"}).json()
         names = {
             "cluster_id": made["id"],
+            "key_id": key["id"],
             "project_id": tenants.member.project_id,
             "name": "jobs",
             "checkpoint": "none",

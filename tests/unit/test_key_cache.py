@@ -14,7 +14,7 @@ from windlass.core import clock
 from windlass.core.errors import Unauthenticated, Unavailable
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.following import STALE_SECONDS
-from windlass.key_cache import TRUST_SECONDS, Changed, KeyCache, KnownKey
+from windlass.key_cache import JUDGED_SECONDS, TRUST_SECONDS, Changed, KeyCache, KnownKey
 
 Shown = tuple[str, str]
 ANN, ANNS_OTHER, BOB = ("ann", "one"), ("ann", "two"), ("bob", "one")
@@ -261,6 +261,22 @@ async def test_a_date_passes_without_a_beat(keys: Keys, monkeypatch: pytest.Monk
     assert keys.cache.may_key_be_over("ann")
     assert keys.cache.may_be_over(BOB)
     assert keys.cache.may_key_be_over("bob")
+
+
+async def test_the_end_of_one_secret_is_not_that_of_the_key(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secret of before a rotation ends: its requests are judged, and then it is no more."""
+    now = clock.now()
+    await keys.cache.ask(ANN)
+    keys.expires_at = now + 60
+    await keys.cache.ask(ANNS_OTHER)
+    monkeypatch.setattr(clock, "now", lambda: now + 61)
+    assert keys.cache.may_key_be_over("ann")
+    monkeypatch.setattr(clock, "now", lambda: now + 61 + JUDGED_SECONDS)
+    assert not keys.cache.may_key_be_over("ann")
+    assert keys.cache.kept(ANN) is not None
+    assert keys.cache.last_known(ANNS_OTHER) is None
 
 
 async def test_only_so_many_are_asked_about_at_once(keys: Keys) -> None:

@@ -155,12 +155,12 @@ class GatewayApp:
     async def _ask(self, peer: str, headers: dict[bytes, bytes]) -> Principal:
         return self._origins.admit(await self._authenticator.authenticate(headers), peer, headers)
 
+    async def _ask_of(self, key_id: str, peer: str, headers: dict[bytes, bytes]) -> Principal:
+        return self._origins.admit(await self._authenticator.recognize(key_id), peer, headers)
+
     def _hold(self, exchange: HttpExchange) -> Callable[[str], Awaitable[None]]:
         async def hold(key_id: str) -> None:
-            async def ask() -> Principal:
-                known = await self._authenticator.recognize(key_id)
-                return self._origins.admit(known, exchange.peer, exchange.headers)
-
+            ask = partial(self._ask_of, key_id, exchange.peer, exchange.headers)
             exchange.held = self._active.enter(await ask(), ask)
 
         return hold

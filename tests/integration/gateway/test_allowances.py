@@ -111,6 +111,32 @@ async def test_what_is_drawn_ahead_is_let_go(
     assert service.calls == drawn
 
 
+async def test_slots_are_not_taken_while_they_are_given_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = gateways(service, concurrent_requests=10)
+    assert all([await enter(one) for _ in range(10)])
+    for _ in range(10):
+        one.leave(one.of("proj_a"), 0, 0)
+    draw, asked, gate = service.Draw, asyncio.Event(), asyncio.Event()
+
+    async def slow(request: pb.DrawRequest, *, timeout: float) -> pb.DrawResponse:
+        answer = await draw(request, timeout=timeout)
+        asked.set()
+        await gate.wait()
+        return answer
+
+    monkeypatch.setattr(service, "Draw", slow)
+    settling = asyncio.create_task(one.settle())
+    await asked.wait()
+    monkeypatch.setattr(service, "Draw", draw)
+    entering = [asyncio.create_task(enter(one)) for _ in range(10)]
+    assert sum([await enter(two) for _ in range(10)]) == 10
+    gate.set()
+    await settling
+    assert sum(await asyncio.gather(*entering)) == 0
+
+
 async def test_slots_are_renewed_while_others_come_and_go(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from windlass.bounds import (
     MAX_KEY_SECONDS,
     MAX_OVERLAP_SECONDS,
     NETWORK_LENGTH,
-    SCOPE_LENGTH,
     TITLE_LENGTH,
     USER_ID_LENGTH,
 )
@@ -22,9 +21,11 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.admin.members import render_key, role_number
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.policy import PERMISSIONS
 
 Scopes = Annotated[
-    list[Annotated[str, Field(max_length=SCOPE_LENGTH)]], Field(max_length=MAX_KEY_SCOPES)
+    list[Annotated[str, Field(json_schema_extra={"enum": sorted(PERMISSIONS)})]],
+    Field(max_length=MAX_KEY_SCOPES),
 ]
 Networks = Annotated[
     list[Annotated[str, Field(max_length=NETWORK_LENGTH)]], Field(max_length=MAX_KEY_NETWORKS)
