@@ -19,6 +19,7 @@ from tests.support.services.access_plane import (
 from tests.support.waiting import until
 
 from windlass.core.rpc.auth import Principal
+from windlass.policy import permissions_of
 
 UPGRADE = ("Connection: Upgrade", "Upgrade: SPDY/3.1")
 WEBSOCKET = (
@@ -80,6 +81,29 @@ async def test_a_read_arrives_as_the_viewer_and_its_answer_comes_back(
     assert acme.key.encode() not in raw
     assert access.token.encode() not in raw
     assert body == b""
+    client.close()
+
+
+async def test_a_key_is_taken_from_its_networks_alone(plane: AccessPlane, acme: Tenant) -> None:
+    owner = Principal(
+        acme.principal.organization_id, "", "boss", "", ("organization_owner",),
+        permissions_of(("organization_owner",)),
+    )  # fmt: skip
+    project = acme.principal.project_id
+    near = await plane.key_of(owner, project, "project_member", networks=["127.0.0.0/8"])
+    access = await near.access()
+    client = await RawClient.connect(access)
+    pods = "GET /api/v1/namespaces/windlass-acme/pods"
+    for lines, status in (
+        ((), 200),
+        (("X-Forwarded-For: 192.0.2.7",), 403),
+        # The proxy's own line comes after what the client wrote.
+        (("X-Forwarded-For: 127.0.0.5", "X-Forwarded-For: 192.0.2.7"), 403),
+        (("X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: 127.0.0.5"), 200),
+    ):
+        answer = await client.ask(pods, access.token, *lines)
+        assert answer.status == status, lines
+        assert status == 200 or "not taken from your address" in answer.message
     client.close()
 
 

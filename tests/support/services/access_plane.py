@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,6 +184,7 @@ async def access_plane(url: str, folder: Path, api: ApiServer) -> AsyncIterator[
     """Runs until the end of the block."""
     settings = Settings()
     settings.sessions.kubernetes.listen = "127.0.0.1:0"
+    settings.http.trusted_proxies = [ip_network("127.0.0.1/32")]
     async with running_platform(
         url, folder / "data", services=SERVICES, settings=settings
     ) as platform:

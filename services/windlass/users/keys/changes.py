@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
-from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from windlass.core.errors import FailedPrecondition, PermissionDenied
 from windlass.users.domain import ApiKey
 from windlass.users.keys import restrictions
 from windlass.users.keys.revocation import revoke_where, take_turn
-from windlass.users.keys.store import below, key_of, require_live, unknown_key
+from windlass.users.keys.store import below, kept_alive, key_of, unknown_key
 from windlass.users.tables import api_keys, key_changes
 
 # One that somebody else changes is left out: to wait for it, others locked, could be for ever.
@@ -67,8 +67,6 @@ class KeyChanges:
             await take_turn(connection, organization_id)
             key = await _locked(connection, organization_id, key_id)
             if by not in (key_id, *await _above(connection, key_id)):
-                before, key = key, await _made_anew(connection, key, by)
-                await _leave_behind(connection, before)
                 if new.overlap_seconds:
                     raise FailedPrecondition(
                         "Two secrets answer only where the key is rotated with itself or with one "
@@ -76,6 +74,8 @@ class KeyChanges:
                         reason="foreign_rotation",
                         param="overlap",
                     )
+                before, key = key, await _made_anew(connection, key, by)
+                await _leave_behind(connection, before)
             now = now_seconds()
             key = replace(
                 key,
@@ -111,7 +111,7 @@ class KeyChanges:
             key = change(before)
             # Of those that have ended, too: their keys may live, and are no wider.
             above = await _rows(connection, await _above(connection, key_id))
-            for bound in (*above, await _present(connection, by)):
+            for bound in (*above, await kept_alive(connection, by)):
                 restrictions.require_change(before, key, bound)
             await connection.execute(
                 api_keys.update()
@@ -159,17 +159,6 @@ async def _rows(connection: AsyncConnection, ids: Collection[str]) -> list[ApiKe
     return [key_of(row) for row in await connection.execute(query.with_for_update(read=True))]
 
 
-async def _present(connection: AsyncConnection, key_id: str) -> ApiKey:
-    """A live key that does not end until the end of the transaction."""
-    query = api_keys.select().where(api_keys.c.id == key_id).with_for_update(read=True)
-    row = (await connection.execute(query)).first()
-    if row is None:
-        raise InvalidArgument("The API key that this one was made with was deleted.")
-    key = key_of(row)
-    require_live(key)
-    return key
-
-
 async def _above(connection: AsyncConnection, key_id: str) -> set[str]:
     """The keys that one was made with, one with the other."""
     line = (
@@ -185,8 +174,7 @@ async def _made_anew(connection: AsyncConnection, key: ApiKey, by: str) -> ApiKe
     """The key as one that is made with `by`."""
     if key.id in await _above(connection, by):
         raise PermissionDenied("A key cannot rotate one that it was made with.", param="key_id")
-    parent = await _present(connection, by)
-    return replace(below(parent, key), parent_key_id=by)
+    return replace(below(await kept_alive(connection, by), key), parent_key_id=by)
 
 
 async def _leave_behind(connection: AsyncConnection, key: ApiKey) -> None:

@@ -64,8 +64,7 @@ def unknown_key(key_id: str) -> NotFound:
 
 
 def below(parent: ApiKey, key: ApiKey) -> ApiKey:
-    """The key as one that is made with its parent; raises Unauthenticated, InvalidArgument."""
-    require_live(parent)
+    """The key as one that is made with its parent, which lives; raises InvalidArgument."""
     people = {*key.rests_on, parent.user_id, parent.made_by, *parent.rests_on} - {""}
     if len(people) > MAX_PEOPLE:
         raise InvalidArgument(
@@ -74,6 +73,20 @@ def below(parent: ApiKey, key: ApiKey) -> ApiKey:
             param="user_id",
         )
     return replace(inherit(key, parent), rests_on=tuple(sorted(people)))
+
+
+async def kept_alive(connection: AsyncConnection, key_id: str) -> ApiKey:
+    """A live key that nobody ends until the end of the transaction; raises Unauthenticated.
+
+    So a revocation sees either what was made with the key meanwhile, or comes before.
+    """
+    query = api_keys.select().where(api_keys.c.id == key_id).with_for_update(read=True)
+    row = (await connection.execute(query)).first()
+    if row is None:
+        raise Unauthenticated("The API key of this call was deleted. Use another.")
+    key = key_of(row)
+    require_live(key)
+    return key
 
 
 async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tuple[ApiKey, int]:
@@ -115,12 +128,7 @@ class KeyStore:
         key = replace(key, rests_on=(key.made_by,) if key.made_by else ())
         async with self._database.begin() as connection:
             if key.parent_key_id:
-                # Locked, so that a revocation sees either this child or no longer its parent.
-                query = api_keys.select().where(api_keys.c.id == key.parent_key_id)
-                row = (await connection.execute(query.with_for_update(read=True))).first()
-                if row is None:
-                    raise Unauthenticated("The API key of this call was deleted. Use another.")
-                key = below(key_of(row), key)
+                key = below(await kept_alive(connection, key.parent_key_id), key)
             values = {name: getattr(key, name) for name in ApiKey.__slots__}
             await connection.execute(api_keys.insert().values(values | {"digest": digest}))
         return key
