@@ -61,7 +61,9 @@ def _takes(operation: dict[str, Any], document: dict[str, Any]) -> str:
     """The names of what a caller may send, but for what is in the path."""
     query = [one["name"] for one in operation.get("parameters", []) if one["in"] != "path"]
     content = operation.get("requestBody", {}).get("content", {})
-    fields = [name for form in content.values() for name in _fields(form["schema"], document)]
+    forms = (_fields(form["schema"], document) for form in content.values())
+    # A body may be taken in several forms.
+    fields = list(dict.fromkeys(name for form in forms for name in form))
     if len(fields) > MAX_FIELDS:
         fields = [name for name in fields if name.endswith("*")] + ["…"]
     parts = [", ".join(f"`{name}`" for name in names) for names in (query, fields) if names]

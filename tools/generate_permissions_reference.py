@@ -42,7 +42,8 @@ def reference() -> str:
     ]
     head = "| permission | " + " | ".join(f"`{role}`" for role in ROLES) + " |"
     grants = "\n".join([head, "|---|" + "---|" * len(ROLES), *rows])
-    rpcs = "\n".join(["| RPC | audience | permission |", "|---|---|---|", *sorted(_rpcs())])
+    columns = "| RPC | audience | permission | read audited |"
+    rpcs = "\n".join([columns, "|---|---|---|---|", *sorted(_rpcs())])
     return f"{HEAD}## Roles\n\n{grants}\n{RPCS}{rpcs}\n"
 
 
@@ -60,7 +61,8 @@ def _rpcs() -> Iterator[str]:
                 rule = rule_of(f"/{service.full_name}/{method.name}") or auth_pb2.Rule()
                 audience = auth_pb2.Audience.Name(rule.audience).removeprefix("AUDIENCE_").lower()
                 permission = rule.permission and f"`{rule.permission}`"
-                yield f"| `{service.name}.{method.name}` | {audience} | {permission} |"
+                audited = rule.audited_for and f"for `{rule.audited_for}`"
+                yield f"| `{service.name}.{method.name}` | {audience} | {permission} | {audited} |"
 
 
 if __name__ == "__main__":

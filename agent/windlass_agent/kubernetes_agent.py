@@ -12,6 +12,7 @@ from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.federation.proxy import Proxy
 from windlass_agent.folders import socket_folder
 from windlass_agent.inventory.informers import ClusterInformers
+from windlass_agent.inventory.issuer import IssuerReport
 from windlass_agent.kube import Kube, KubeError, NoAccess
 from windlass_agent.kube.credentials import SecretCredentials
 from windlass_agent.namespaces.manifests import ManifestContext
@@ -62,6 +63,7 @@ async def kubernetes_parts(
             chooser=chooser,
         )
         controller.attach(Tunnel(control, targets).run)
+        controller.attach(IssuerReport(kube.get, control.report_issuer).run)
         if proxy is not None:
             controller.attach(proxy.run)
         try:

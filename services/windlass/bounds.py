@@ -18,6 +18,33 @@ MAX_KEY_SECONDS = 10 * 365 * 86400
 MAX_OVERLAP_SECONDS = 30 * 86400
 MAX_KEY_SCOPES = 64
 MAX_KEY_NETWORKS, NETWORK_LENGTH = 32, 64
+# Of an organization, or of a project.
+MAX_ROLES, MAX_ROLE_PERMISSIONS, DESCRIPTION_LENGTH = 500, 64, 1000
+# Of a role that is asked for; and of one person's requests in a day.
+MIN_ELEVATION_SECONDS, MAX_ELEVATION_SECONDS = 60, 30 * 86400
+MAX_APPROVALS, REASON_LENGTH, MAX_DAILY_REQUESTS = 2, 500, 50
+MAX_GROUPS, MAX_GROUP_MEMBERS = 1000, 10_000
+# Of an organization, and of each part that says where one is.
+MAX_CERTIFICATES = 50
+MAX_EXTERNAL_KEYS, EXTERNAL_KEY_LENGTH = 50, 512
+# Whom a directory may provision in an organization, and what it may say of each: 100 people fit a
+# message. An email is bounded in bytes, as by RFC 5321.
+MAX_DIRECTORY_PEOPLE, DIRECTORY_TEXT_LENGTH = 100_000, 200
+MAX_EMAILS, EMAIL_BYTES, EMAIL_TYPE_LENGTH = 5, 254, 40
+MAX_FILTER_TERMS, MAX_DIRECTORY_PAGE, MAX_MEMBERS_PAGE = 50, 100, 2000
+# Of members that a list is asked for by their ids.
+MAX_NAMED_MEMBERS = 100
+# Of a key, and of all its patterns together: they travel with each call between services.
+MAX_KEY_MODELS, KEY_MODELS_LENGTH, MODEL_PATTERN_LENGTH = 32, 2048, 256
+# Of a project, likewise.
+MAX_PROJECT_MODELS, PROJECT_MODELS_LENGTH = 64, 2048
+MIN_LONGEST_LIFE, MAX_UNUSED_DAYS = 3600, 3650
+MAX_KEY_TAGS, TAG_NAME_LENGTH, TAG_LENGTH = 16, 32, 64
+# Of an organization, and of one of its identity providers.
+MAX_IDENTITY_PROVIDERS, MAX_FEDERATION_RULES = 100, 1000
+ISSUER_LENGTH, AUDIENCE_LENGTH = 2048, 512
+MAX_TRANSFORMATIONS, MAX_MATCHERS = 16, 16
+ATTRIBUTE_LENGTH, ATTRIBUTE_VALUE_LENGTH, EXPRESSION_LENGTH = 64, 2048, 1000
 MAX_QUOTA = 2**62
 
 MIN_FILE_SECONDS, MAX_FILE_SECONDS = 3600, 30 * 86400
@@ -79,3 +106,16 @@ MAX_TOLERATIONS = 16
 MAX_QUEUE_QUOTAS = 64
 MAX_QUOTA_OBJECTS = 1000
 MIN_ACCESS_SECONDS, MAX_ACCESS_SECONDS = 60, 3600
+# Of identity providers, by which people sign in.
+PROVIDER_TEXT_LENGTH = 512
+MAX_PROVIDERS, MAX_PROVIDER_DOMAINS, MAX_PROVIDER_SCOPES, MAX_PROVIDER_GROUPS = 20, 50, 20, 500
+# Ways of showing who one is that a policy names.
+MAX_POLICY_METHODS = 20
+# Seconds since a person has shown who they are.
+MAX_SIGN_IN_AGE = 30 * 86_400
+# Of one value of a groups claim.
+PROVIDER_GROUP_LENGTH = 250
+# Of one invite, and of an organization's that are open.
+MAX_INVITE_PROJECTS, MAX_INVITES = 50, 1000
+MAX_MAIL_DOMAINS, MAIL_DOMAIN_LENGTH = 50, 253
+MAX_INVITE_SECONDS = 30 * 86_400

@@ -8,14 +8,16 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Generic, TypeVar
 
+from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core import clock
-from windlass.core.addresses import Address, Network, is_within
+from windlass.core.addresses import Address, NetworkRanges
+from windlass.core.certificates import ClientTrust, PresentedCertificate, is_admitted, trust_of
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.following import Follower
@@ -46,8 +48,22 @@ class KnownKey:
     principal: Principal
     # Unix seconds; 0 for a key without an end.
     expires_at: float
-    # Those that it is taken from; none: any.
-    networks: tuple[Network, ...] = ()
+    # Those that it is taken from; None: any.
+    networks: NetworkRanges | None = None
+    # What its client's certificate satisfies, each of them; none: no certificate is needed.
+    certificate_demands: tuple[ClientTrust, ...] = ()
+
+    @classmethod
+    def of(cls, answer: rbac_pb2.AuthenticateResponse, *, key_id: str = "") -> "KnownKey":
+        """The key of an answer about one, which was asked for by its id or by what it showed."""
+        principal = Principal.from_proto(answer.principal)
+        return cls(
+            key_id or principal.key_id,
+            principal,
+            answer.expires_at,
+            NetworkRanges.of(map(ip_network, answer.networks)),
+            tuple(trust_of(one.certificates) for one in answer.certificate_demands),
+        )
 
     def is_over(self, ago: float = 0.0) -> bool:
         """Returns True if its own date has passed, so many seconds ago; no beat tells of it."""
@@ -55,12 +71,11 @@ class KnownKey:
 
     def takes(self, address: Address | None) -> bool:
         """Returns True if the key is taken from a client's address, None where it has none."""
-        return not self.networks or (address is not None and is_within(address, self.networks))
+        return self.networks is None or (address is not None and self.networks.contain(address))
 
-
-def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks of an answer about a key."""
-    return tuple(map(ip_network, texts))
+    def admits(self, presented: PresentedCertificate | None) -> bool:
+        """Returns True if the key is taken from a client with such a certificate."""
+        return is_admitted(self.certificate_demands, presented)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

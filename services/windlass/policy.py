@@ -9,9 +9,13 @@ from collections.abc import Iterable
 
 PLATFORM_ADMIN = "platform_admin"
 ORGANIZATION_OWNER = "organization_owner"
+CLUSTER_OPERATOR = "cluster_operator"
+ORGANIZATION_AUDITOR = "organization_auditor"
 ORGANIZATION_READER = "organization_reader"
+ORGANIZATION_BILLING = "organization_billing"
 PROJECT_OWNER = "project_owner"
 PROJECT_MEMBER = "project_member"
+PROJECT_VIEWER = "project_viewer"
 
 # Tells a caller what it is.
 SELF = "self.read"
@@ -24,22 +28,34 @@ MEMBERS = "members.write"
 PROJECTS = "projects.write"
 PLATFORM = "platform.write"
 
-_MEMBER = frozenset({
+# Asking for a role for a time, which others approve.
+_ELEVATIONS = ("elevations.read", "elevations.write")
+_VIEWER = frozenset({
     SELF, "organizations.read", "projects.read", "clusters.read",
-    "files.read", "files.write", "models.read", "models.write",
-    "jobs.read", "jobs.write", "inference.invoke",
+    "files.read", "models.read", "jobs.read", "usage.read", "keys.read",
+    *_ELEVATIONS,
+})  # fmt: skip
+_MEMBER = _VIEWER | {
+    "files.write", "models.write", "jobs.write", "inference.invoke",
     # Reading what runs in the project's namespaces of clusters, and entering it.
     "sessions.read", "sessions.write",
-    "usage.read", "keys.read", KEYS, "secrets.read",
-})  # fmt: skip
+    KEYS, "secrets.read",
+}  # fmt: skip
 _PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write"}
 _READER = frozenset({
     SELF, "organizations.read", "projects.read", "members.read", "clusters.read",
-    ALL_PROJECTS,
+    ALL_PROJECTS, *_ELEVATIONS,
 })  # fmt: skip
-# Grants cross the walls between projects, which are the organization's.
+_AUDITOR = _READER | {"audit.read", "usage.read"}
+_BILLING = frozenset({
+    SELF, "organizations.read", "projects.read", "usage.read", ALL_PROJECTS, *_ELEVATIONS,
+})  # fmt: skip
+_CLUSTER_OPERATOR = _READER | {"clusters.write"}
+# Grants cross the walls between projects, which are the organization's, as its directory is.
 _ORGANIZATION_OWNER = (
-    _PROJECT_OWNER | _READER | {PROJECTS, "audit.read", "grants.read", "grants.write"}
+    _PROJECT_OWNER
+    | _READER
+    | {PROJECTS, "audit.read", "grants.read", "grants.write", "directory.read", "directory.write"}
 )
 _PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.read", PLATFORM, "clusters.write"}
 
@@ -47,9 +63,13 @@ _PLATFORM_ADMIN = _ORGANIZATION_OWNER | {"platform.read", PLATFORM, "clusters.wr
 ROLES: dict[str, frozenset[str]] = {
     PLATFORM_ADMIN: _PLATFORM_ADMIN,
     ORGANIZATION_OWNER: _ORGANIZATION_OWNER,
+    CLUSTER_OPERATOR: _CLUSTER_OPERATOR,
+    ORGANIZATION_AUDITOR: _AUDITOR,
     ORGANIZATION_READER: _READER,
+    ORGANIZATION_BILLING: _BILLING,
     PROJECT_OWNER: _PROJECT_OWNER,
     PROJECT_MEMBER: _MEMBER,
+    PROJECT_VIEWER: _VIEWER,
 }
 PERMISSIONS = frozenset().union(*ROLES.values())
 
@@ -68,6 +88,20 @@ _GRANTABLE = {
     role: frozenset(other for other in ROLES if ROLES[other] <= granted)
     for role, granted in ROLES.items()
 }
+
+
+# Reach into projects: their own, and those that own all of them.
+INTO_PROJECTS = frozenset(role for role in ROLES if _GRANTABLE[role] & PROJECT_ROLES)
+# OpenAI's names of roles in a project and in an organization.
+OPENAI_PROJECT_ROLES = {"owner": PROJECT_OWNER, "member": PROJECT_MEMBER}
+OPENAI_ORGANIZATION_ROLES = {"owner": ORGANIZATION_OWNER, "reader": ORGANIZATION_READER}
+
+
+def openai_role(role: str) -> str:
+    """OpenAI's name of a role: who administers the platform is an owner of each organization."""
+    if role in OWNER_ROLES:
+        return "owner"
+    return "reader" if role in ORGANIZATION_ROLES else "member"
 
 
 def permissions_of(roles: Iterable[str]) -> frozenset[str]:

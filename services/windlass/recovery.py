@@ -8,17 +8,26 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.migrations import migrate
-from windlass.rbac.store import AuditStore
+from windlass.rbac.chains import AuditChains
 from windlass.users.domain import valid_user
-from windlass.users.recovery import recover
+from windlass.users.ownership.recovery import recover
 
 ACTION = "windlass.admin/recover"
 
 
-async def recover_owner(settings: Settings, url: str, *, user_id: str, path: Path, by: str) -> str:
+async def recover_owner(
+    settings: Settings,
+    url: str,
+    *,
+    user_id: str,
+    path: Path,
+    by: str,
+    without_certificates: bool = False,
+) -> str:
     """Write a new key of a platform administrator to `path`, and return the key's id.
 
-    `by` is the local user that the audit row names. Raises AppError.
+    `by` is the local user that the audit row names. `without_certificates` demands no certificates
+    of clients any more. Raises AppError.
     """
     if settings.database.migrate:
         await asyncio.to_thread(migrate, url)
@@ -29,20 +38,19 @@ async def recover_owner(settings: Settings, url: str, *, user_id: str, path: Pat
             user_id=valid_user(user_id),
             path=path,
             key_prefix=settings.auth.key_prefix,
+            without_certificates=without_certificates,
         )
         row = {
             "id": new_id("audit_"),
             "at_ms": now_ms(),
             "organization_id": key.organization_id,
-            "project_id": "",
             "user_id": by,
             "key_id": key.id,
             "action": ACTION,
             "resource": user_id,
             "outcome": "OK",
-            "request_id": "",
         }
-        await AuditStore(database).append([row])
+        await AuditChains(database).append([row])
     finally:
         await database.close()
     return key.id

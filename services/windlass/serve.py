@@ -207,8 +207,9 @@ def make_app(
             local=local,
         ),
         clients=clients,
+        audit=audit,
     )
     if "rbac" in services or "rbac" in settings.peers:
-        app.background("audit", audit.shipper.run)
+        app.background("audit", audit.run)
         app.exposition.sample("audit", audit.shipper.measure)
     return app

@@ -177,3 +177,32 @@ async def test_a_full_disk(small_disk: Path) -> None:
     assert list((small_disk / "objects" / "incoming").iterdir()) == []
     await store.put("after", stream(b"x" * MIB))
     await store.close()
+
+
+async def test_a_url_of_its_own_names_a_file(tmp_path: Path) -> None:
+    store = _store(tmp_path / "objects")
+    await store.put("a/b,c=1/d~@e", stream(b"x"))
+    good = store.presign_get("a/b,c=1/d~@e", expires=60, filename="ü/ä.bin")
+    found = store.file(good)
+    assert found is not None
+    assert found.read_bytes() == b"x"
+    assert found.is_relative_to(tmp_path / "objects")
+    elsewhere = FilesystemStore(tmp_path / "other", public_url="http://127.0.0.1", secret=b"s" * 32)
+    strange = FilesystemStore(tmp_path / "objects", public_url="http://127.0.0.1", secret=b"t" * 32)
+    assert elsewhere.file(good) is None
+    assert strange.file(good) is None
+    for url in (
+        good.replace("/a/", "/A/"),
+        good.replace("/objects/a/", "/objects/a/../a/"),
+        good.partition("?")[0],
+        "",
+        "http://[",
+        "http://127.0.0.1/objects/..%2f..%2fetc/passwd?signature=",
+        store.presign_get("a/b,c=1/d~@e", expires=-1),
+        # Its holder may have lost the key.
+        store.presign_get("a/b,c=1/d~@e", expires=60, holder="key-1"),
+        store.presign_get("a", expires=60),
+        store.presign_get("a/gone", expires=60),
+        store.presign_put("a/b,c=1/d~@e", expires=60),
+    ):
+        assert store.file(url) is None, url

@@ -103,7 +103,11 @@ def test_an_owner_does_not_lock_the_platforms_administrator_out(tenants: Tenants
         refusal(http.put("/v1/members", json=body), 403)
     with admin.http() as http:
         assert http.get("/v1/me").status_code == 200
-        refusal(http.delete(f"/v1/organizations/{admin.organization_id}"), 400)
+        path = f"/v1/organizations/{admin.organization_id}"
+        refusal(http.delete(path), 409)
+        confirmed = {"title": http.get(path).json()["title"]}
+        assert "last owner" in refusal(http.delete(path, params=confirmed)).message
+        assert http.get("/v1/me").status_code == 200
 
 
 def test_members_come_change_and_go(tenants: Tenants) -> None:

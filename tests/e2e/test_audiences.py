@@ -29,10 +29,12 @@ READER_MAY = {
     "members.read",
     "clusters.read",
     "all_projects.read",
+    "elevations.read",
+    "elevations.write",
 }
 ADMINISTRATION = {
     "projects.write", "members.write", "secrets.write", "audit.read", "platform.read",
-    "platform.write", "clusters.write",
+    "platform.write", "clusters.write", "directory.read", "directory.write",
 }  # fmt: skip
 
 
@@ -43,14 +45,23 @@ def test_the_policy_is_what_was_decided() -> None:
     assert not ROLES["organization_owner"] & {
         "platform.read", "platform.write", "clusters.write",
     }  # fmt: skip
-    for permission in ("platform.read", "platform.write", "clusters.write"):
+    for permission in ("platform.read", "platform.write"):
         platform = [role for role, granted in ROLES.items() if permission in granted]
         assert platform == ["platform_admin"]
+    operators = [role for role, granted in ROLES.items() if "clusters.write" in granted]
+    assert operators == ["platform_admin", "cluster_operator"]
+    assert ROLES["cluster_operator"] == READER_MAY | {"clusters.write"}
+    assert ROLES["organization_auditor"] == READER_MAY | {"audit.read", "usage.read"}
+    assert ROLES["organization_billing"] == READER_MAY - {"members.read", "clusters.read"} | {
+        "usage.read",
+    }  # fmt: skip
+    assert {"secrets.read", "sessions.read", "inference.invoke"}.isdisjoint(ROLES["project_viewer"])
 
 
 @pytest.mark.parametrize("method", TENANT, ids=short)
 def test_a_role_may_call_what_it_grants_alone(wire: Wire, tenants: Tenants, method: str) -> None:
     permission = TENANT[method].permission
+    assert {caller.role for caller in tenants.roles} == set(ROLES)
     for caller in tenants.roles:
         if permission in ROLES[caller.role]:
             continue

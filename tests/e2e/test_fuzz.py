@@ -140,6 +140,10 @@ def test_no_request_is_a_fault_of_ours(data: st.DataObject, target: Target) -> N
 
 def answered(answer: httpx.Response) -> httpx.Response:
     """The answer, which is none of a fault of ours."""
+    if answer.request.url.path == "/v1/oauth/token" and answer.status_code in (400, 429):
+        # Errors of RFC 6749.
+        assert answer.json().keys() == {"error", "error_description"}, answer.text
+        return answer
     if answer.status_code >= 400:
         refused = refusal(answer)
         asked = answer.request

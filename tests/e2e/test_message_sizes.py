@@ -25,17 +25,30 @@ from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
 from windlass.api.rbac.v1 import rbac_pb2 as rbac
+from windlass.api.users.v1 import sign_in_pb2 as sign_in
 from windlass.api.users.v1 import users_pb2 as users
+from windlass.api.users.v1 import workload_identity_pb2 as workloads
+from windlass.audit.details import DETAIL_BYTES
 from windlass.bounds import (
+    ATTRIBUTE_VALUE_LENGTH,
+    KEY_MODELS_LENGTH,
+    MAX_KEY_MODELS,
     MAX_KEY_NETWORKS,
+    MAX_KEY_TAGS,
+    MAX_MATCHERS,
     MAX_NODE_LABELS,
+    MAX_PROVIDER_GROUPS,
+    PROVIDER_GROUP_LENGTH,
     STACK_CA_BYTES,
+    TAG_LENGTH,
+    TAG_NAME_LENGTH,
     TITLE_LENGTH,
     USER_ID_LENGTH,
     WEBHOOK_NAME_LENGTH,
     WEBHOOK_URL_LENGTH,
 )
 from windlass.clusters.transport.agent_service import MAX_CAPACITY_BYTES
+from windlass.core.oidc.keys import JWKS_BYTES
 from windlass.files.domain import FILENAME_LENGTH
 from windlass.graders.sources import SOURCE_BYTES
 from windlass.jobs.domain.reports import MAX_VALUES, MESSAGE_LENGTH, NAME_LENGTH
@@ -51,7 +64,25 @@ ID: Key = attrgetter("id")
 WIDE = "\U0001d400"
 # Lists whose rows are few, or of this release.
 SMALL = {
+    "AuditDestinationsService/ListAuditDestinations": "ten rows, each with an address of 2 KiB",
     "RbacService/ListRoles": "the roles of the policy",
+    "GroupsService/ListGroups": "100 names",
+    "ErasuresService/ListErasures": "100 rows of ids, without steps",
+    "ExportsService/ListExports": "100 rows of ids, without steps",
+    "ExportsService/ListExportParts": "200 names, each with two keys of objects of at most 1 KiB",
+    "MailDomainsService/ListMailDomains": "50 rows of names and records",
+    "InvitesService/ListInvites": "100 rows of 50 projects each",
+    "GroupsService/ListProjectGroups": "100 names",
+    "CertificatesService/ListCertificates": "50 rows of names",
+    "ExternalKeysService/ListExternalKeys": "50 rows of at most 3 KiB, each with 200 ids",
+    "DirectoryService/ListDirectoryMembers": "2,000 ids",
+    "RolesService/ListHolders": "100 ids, each with 20 names",
+    "GroupsService/ListGroupMembers": "100 ids",
+    "RolesService/ListCustomRoles": "100 rows of 64 permissions and 1,000 characters each",
+    "ElevationsService/ListElevations": "100 rows of 1,000 characters and two names each",
+    "ElevationsService/ListRequestableRoles": "100 rows, as in ListCustomRoles",
+    "RolesService/ListRoleAssignments": "100 rows, each with a role",
+    "RbacService/ListAuditCheckpoints": "500 signed lines of half a KiB",
     "JobsService/ListRuntimes": "the backends that live clusters have",
     "InferenceService/ListEngines": "`inference.max_engines` of the installation",
     "InferenceService/ListServings": "as many as `inference.max_engines`",
@@ -73,7 +104,7 @@ class Shelf:
             front.windlass, me["organization_id"], me["project_id"], "platform_admin",
             front.windlass.owner_key, me["key_id"],
         )  # fmt: skip
-        self.job = ""
+        self.job = self.provider = ""
 
     @property
     def credentials(self) -> Metadata:
@@ -101,6 +132,18 @@ class Shelf:
             f" 'mv-' || n, 'c', 1, 'failed', {_text(2000)}, 2, 2, n, n, n"
             f" FROM generate_series(1, {number}) AS n RETURNING 1",
             *(self.caller.organization_id, self.caller.project_id),
+        )
+        assert len(made) == number
+
+    def insert_providers(self, number: int) -> None:
+        """So many identity providers with as many groups as may be; no issuer answers for them."""
+        made = self._front.rows(
+            "INSERT INTO users_identity_providers SELECT 'idp_' || n, %s, 'p' || n, 'https://i',"
+            " 'c', '', '{}', '{}', '', 'g', '', (SELECT jsonb_object_agg("
+            f"repeat('{WIDE}', {PROVIDER_GROUP_LENGTH - 4}) || g, repeat('g', 30))"
+            f" FROM generate_series(1, {MAX_PROVIDER_GROUPS}) AS g), true, n, n"
+            f" FROM generate_series(1, {number}) AS n RETURNING 1",
+            self.caller.organization_id,
         )
         assert len(made) == number
 
@@ -165,15 +208,25 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     shelf.copy("users_organizations", 200, here["/v1/organizations"], id="id || n")
     shelf.copy("users_projects", 200, here["/v1/projects"], id="id || n", title="id || title || n")
     shelf.copy("users_members", 200, f"user_id = '{user}'", user_id="user_id || n")
+    tag = TAG_NAME_LENGTH + 1 + TAG_LENGTH
+    each = KEY_MODELS_LENGTH // MAX_KEY_MODELS
     people = f"(SELECT array_agg('{user}' || p) FROM generate_series(1, {MAX_PEOPLE}) p)"
     shelf.copy(
         "users_api_keys", 200, here["/v1/api_keys"], id="id || n",
         digest="digest || n::text::bytea", rests_on=people, user_id=f"'{user}'",
         scopes=f"ARRAY{sorted(PERMISSIONS)}",
         networks=f"(SELECT array_agg(repeat('f', 43)) FROM generate_series(1, {MAX_KEY_NETWORKS}))",
+        tags=f"(SELECT array_agg(repeat('t', {tag})) FROM generate_series(1, {MAX_KEY_TAGS}))",
+        models=f"(SELECT array_agg(repeat('m', {each})) FROM generate_series(1, {MAX_KEY_MODELS}))",
     )  # fmt: skip
+    _fill_workloads(shelf, http)
     shelf.copy("users_secrets", 200, "name = 's'", name="repeat('s', 56) || n")
-    shelf.copy("rbac_audit_events", 300, "sequence = 1", id="id || n", resource="repeat('r', 256)")
+    first = f"sequence = 1 AND organization_id = '{shelf.caller.organization_id}'"
+    detail = f"repeat('d', {DETAIL_BYTES})"
+    shelf.copy(
+        "rbac_audit_events", 1500, first, id="id || n", resource="repeat('r', 256)",
+        sequence="1000000 + n", before=detail, after=detail,
+    )  # fmt: skip
     name = f"repeat('m', {MODEL_NAME_LENGTH - 8}) || n"
     shelf.copy("models_versions", 1200, "true", id="id || n", name=name)
     shelf.copy(
@@ -212,8 +265,26 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     shelf.copy("inference_stacks", 200, "true", name="name || n",
                ca=f"repeat('c', {STACK_CA_BYTES})")  # fmt: skip
     shelf.insert_prefetches(200)
+    shelf.insert_providers(12)
     shelf.copy("clusters_clusters", 150, here["/v1/clusters"], id="id || n", name="name || n",
                capacity=f"'\\x{_capacity().hex()}'::bytea", shared="true")  # fmt: skip
+
+
+def _fill_workloads(shelf: Shelf, http: httpx.Client) -> None:
+    """Identity providers with large documents of keys, and rules with long matchers."""
+    providers = "/v1/organization/workload_identity_providers"
+    body = {"name": "p", "issuer": "https://ci.example", "audience": "a", "type": "oidc"}
+    shelf.provider = http.post(providers, json=body).json()["id"]
+    project = shelf.caller.project_id
+    accounts = f"/v1/organization/projects/{project}/service_accounts"
+    account = http.post(accounts, json={"name": "a"}).json()["id"]
+    matchers = {f"m{n}": WIDE * ATTRIBUTE_VALUE_LENGTH for n in range(MAX_MATCHERS)}
+    rule = {"project_id": project, "service_account_id": account, "attribute_matchers": matchers}
+    made = http.post(f"{providers}/{shelf.provider}/federation_rules", json=rule)
+    assert made.status_code == 200, made.text
+    shelf.copy("users_federation_rules", 30, "true", id="id || n")
+    shelf.copy("users_workload_providers", 10, "true", id="id || n",
+               jwks=f"repeat('k', {JWKS_BYTES})")  # fmt: skip
 
 
 def _text(characters: int) -> str:
@@ -253,6 +324,16 @@ LISTS: dict[str, tuple[Any, str, Key]] = {
     "UsersService/ListProjects": (users.ListProjectsRequest(), "projects", ID),
     "UsersService/ListMembers": (users.ListMembersRequest(), "members", attrgetter("user_id")),
     "UsersService/ListApiKeys": (users.ListApiKeysRequest(), "keys", ID),
+    "WorkloadIdentityService/ListWorkloadProviders": (
+        workloads.ListWorkloadProvidersRequest(),
+        "providers",
+        ID,
+    ),
+    "WorkloadIdentityService/ListFederationRules": (
+        workloads.ListFederationRulesRequest(),
+        "rules",
+        ID,
+    ),
     "UsersService/ListSecrets": (users.ListSecretsRequest(), "secrets", attrgetter("name")),
     "FilesService/ListFiles": (files.ListFilesRequest(), "files", ID),
     "ModelsService/ListModels": (models.ListModelsRequest(), "models", ID),
@@ -266,13 +347,21 @@ LISTS: dict[str, tuple[Any, str, Key]] = {
         "assignments",
         lambda one: f"{one.cluster_id}/{one.project_id}",
     ),
+    "IdentityProvidersService/ListIdentityProviders": (
+        sign_in.ListIdentityProvidersRequest(),
+        "providers",
+        ID,
+    ),
     "InferenceService/ListPrefetches": (inference.ListPrefetchesRequest(), "prefetches", ID),
     "InferenceService/ListStacks": (inference.ListStacksRequest(), "stacks", attrgetter("name")),
     "RbacService/ListAuditEvents": (rbac.ListAuditEventsRequest(), "events", ID),
 }
 LIMITS = {"FilesService/ListFiles": 10_000, "ModelsService/ListModels": 500,
-          "JobsService/ListEvents": 1000}  # fmt: skip
-ROWS = {"FilesService/ListFiles": 12_000, "ModelsService/ListModels": 1200,
+          "JobsService/ListEvents": 1000, "RbacService/ListAuditEvents": 1000}  # fmt: skip
+ROWS = {"WorkloadIdentityService/ListWorkloadProviders": 10,
+        "IdentityProvidersService/ListIdentityProviders": 12,
+        "WorkloadIdentityService/ListFederationRules": 30, "RbacService/ListAuditEvents": 1500,
+        "FilesService/ListFiles": 12_000, "ModelsService/ListModels": 1200,
         "JobsService/ListEvents": 1500, "JobsService/ListJobs": 30,
         "ClustersService/ListClusters": 150}  # fmt: skip
 
@@ -283,6 +372,8 @@ def test_no_page_is_larger_than_a_message_may_be(shelf: Shelf, name: str) -> Non
     request.limit = LIMITS.get(name, 100)
     if name == "JobsService/ListEvents":
         request.job_id = shelf.job
+    if name == "WorkloadIdentityService/ListFederationRules":
+        request.identity_provider_id = shelf.provider
     seen: list[str] = []
     for page in shelf.pages(name, request, field, key):
         assert page.ByteSize() <= MESSAGE_BYTES, f"{len(getattr(page, field))} rows"

@@ -125,6 +125,9 @@ def test_objects_that_are_there_are_as_described(
         for path, key in (
             ("/v1/me", ""), ("/v1/projects", "project_id"), ("/v1/api_keys", ""),
             ("/v1/organizations", "organization_id"), ("/v1/members", ""),
+            ("/v1/organization/projects", "project_id"), ("/v1/organization/users", "user_id"),
+            ("/v1/organization/admin_api_keys", "key_id"), ("/v1/organization/roles", ""),
+            ("/v1/organization/groups", ""), ("/v1/organization/workload_identity_providers", ""),
             ("/v1/audit_events", ""), ("/v1/clusters", ""), ("/v1/models", ""),
         ):  # fmt: skip
             answer = http.get(path)

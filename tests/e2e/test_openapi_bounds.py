@@ -22,6 +22,8 @@ def _words(length: int) -> str:
 
 # Values of a length, of fields that take not just any word.
 SHAPED: dict[str, Callable[[int], str]] = {
+    "issuer": lambda length: "https://example.org/".ljust(length, "a"),
+    "expression": lambda length: f"'{'a' * (length - 2)}'",
     "url": lambda length: "https://example.org/".ljust(length, "a"),
     "source": lambda length: f"hf://{'u' * 96}/".ljust(length, "a"),
     "path": lambda length: "a" * (length - 5) + ".json",
@@ -30,9 +32,16 @@ SHAPED: dict[str, Callable[[int], str]] = {
     "key": lambda length: f"{_words(length - 64)}/{'a' * 63}",
     "delete": lambda length: "cluster_queue/".ljust(length, "a"),
     "networks": lambda length: "10.0.0.0/8".rjust(length),
+    "prefix": lambda length: "/".rjust(length, "a"),
 }
+_BUCKET = {
+    "kind": "bucket", "url": "https://example.org", "bucket": "aaa", "access_key_id": "a",
+    "secret_access_key": "a",
+}  # fmt: skip
 # What else a field needs beside it.
 BESIDE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("bucket", "prefix", "region", "access_key_id", "secret_access_key"), _BUCKET),
+    "attribute": {"expression": "assertion.sub"},
     "local_queue": {"cluster_queue": "team-a"},
     "value": {"key": "a"},
     "user_id": {"role": "organization_owner"},
@@ -134,8 +143,10 @@ class Document:
 
     def _least(self, schema: Schema) -> Any:
         schema = self._resolved(schema)
-        if "enum" in schema:
-            return schema["enum"][0]
+        if "enum" in schema or "const" in schema:
+            return schema["const"] if "const" in schema else schema["enum"][0]
+        if schema.get("minProperties"):
+            return {"a": self._least(schema["additionalProperties"])}
         if schema.get("type") == "object":
             wanted = schema.get("required", ())
             return {name: self._least(schema["properties"][name]) for name in wanted}
@@ -155,6 +166,19 @@ def test_what_is_promised_is_taken_and_one_more_is_not(tenants: Tenants) -> None
         names = {
             "cluster_id": made["id"],
             "key_id": key["id"],
+            "organization_id": "none",
+            "role_id": "none",
+            "group_id": "none",
+            "provider_id": "none",
+            "invite_id": "none",
+            "domain": "none.example",
+            "certificate_id": "none",
+            "session_id": "none",
+            "elevation_id": "none",
+            "destination_id": "none",
+            "identity_provider_id": "none",
+            "federation_rule_id": "none",
+            "permission": "files.read",
             "project_id": tenants.member.project_id,
             "name": "jobs",
             "checkpoint": "none",
@@ -171,7 +195,7 @@ def _tried(document: Document, http: httpx.Client, field: Bounded, names: dict[s
     """Returns what is wrong with the promise of a field; nothing where it is kept."""
     what = f"{field.method} {field.path} {'.'.join(field.way)}"
     path = field.path.replace(":path", "").format(
-        **dict.fromkeys(("job_id", "user_id"), "x") | names
+        **dict.fromkeys(("job_id", "user_id", "service_account_id"), "x") | names
     )
 
     def ask(value: Any) -> httpx.Response:

@@ -38,5 +38,6 @@ def test_rows_outlive_kill_9(database_url: str, tmp_path: Path) -> None:
                 return ours if len(ours) >= len(asked) else []
 
             rows = wait_until(told)
+            assert http.get("/v1/audit_events/verification").json()["fault"] is None
         assert sorted(rows) == sorted(asked)
         wait_until(lambda: not list((windlass.data / "spool" / "audit").glob("*.log")))

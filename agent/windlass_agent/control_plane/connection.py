@@ -112,6 +112,11 @@ class ControlPlane:
         """Says what the cluster has, and how its spec fares."""
         await self._clusters.ReportInventory(request, metadata=self.metadata, timeout=CALL_SECONDS)
 
+    async def report_issuer(self, issuer: str, jwks: str) -> None:
+        """Says who signs the tokens of the cluster's service accounts."""
+        request = pb.ReportIssuerRequest(issuer=issuer, jwks=jwks)
+        await self._clusters.ReportIssuer(request, metadata=self.metadata, timeout=CALL_SECONDS)
+
     async def report_objects(self, objects: Iterable[federation_pb2.FederatedObject]) -> None:
         """Says what was applied here for other clusters to run."""
         request = federation_pb2.ReportObjectsRequest(objects=objects)

@@ -4,6 +4,7 @@ Imports folders, memory and the kernel.
 """
 
 from windlass_agent.download.cache import ModelCache
+from windlass_agent.download.local_copy import LocalObjects, no_objects
 from windlass_agent.download.shared_store import SharedStore
 from windlass_agent.download.transfer import DownloadError, Renewed, said_of_store
 from windlass_agent.download.versions import BroughtVersions, bytes_of, prefetched, versions_of
@@ -11,10 +12,12 @@ from windlass_agent.download.versions import BroughtVersions, bytes_of, prefetch
 __all__ = [
     "BroughtVersions",
     "DownloadError",
+    "LocalObjects",
     "ModelCache",
     "Renewed",
     "SharedStore",
     "bytes_of",
+    "no_objects",
     "prefetched",
     "said_of_store",
     "versions_of",

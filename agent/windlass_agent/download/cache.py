@@ -12,6 +12,7 @@ from pathlib import Path
 from windlass.api.models.v1 import models_pb2
 from windlass.core import telemetry
 from windlass.modelfiles.adapter_traits import ADAPTER_CONFIG
+from windlass_agent.download.local_copy import LocalObjects, no_objects
 from windlass_agent.download.room import (
     disk_bytes,
     free_bytes,
@@ -39,7 +40,14 @@ _UNUSED_SECONDS = 24 * 3600.0
 class ModelCache:
     """`<folder>/<version id>/`: complete and verified, or not there."""
 
-    def __init__(self, folder: Path, *, patience_seconds: float = PATIENCE_SECONDS):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        local: LocalObjects = no_objects,
+    ):
+        self._local = local
         self._folder = private_folder(folder.resolve())
         self._patience_seconds = patience_seconds
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -156,7 +164,8 @@ class ModelCache:
         await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
         try:
             await self._make_room(needed_bytes(missing(draft, files)), spared)
-            await fetch_files(files, private_folder(draft), self._patience_seconds, renewed)
+            folder = private_folder(draft)
+            await fetch_files(files, folder, self._patience_seconds, renewed, self._local)
             draft.rename(target)
         except (DiskError, OSError):
             # What is there may be the room that others wait for.

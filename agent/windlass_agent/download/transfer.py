@@ -5,7 +5,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +14,7 @@ from yarl import URL
 from windlass.api.models.v1 import models_pb2
 from windlass.core.backoff import Backoff
 from windlass.core.ids import is_identifier
+from windlass_agent.download.local_copy import LocalObjects, copied, no_objects
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}")
 _SCHEMES = ("http://", "https://")
@@ -48,12 +49,13 @@ async def fetch_files(
     folder: Path,
     patience_seconds: float,
     renewed: Renewed | None = None,
+    local: LocalObjects = no_objects,
 ) -> None:
     """Brings what a folder lacks of files, each compared with its digest; raises DownloadError.
 
-    A file has its name once it is whole, so that the next call goes on where one has failed. Each
-    try reads the newest URL. A store that is away is asked again until no byte has come for
-    `patience_seconds`.
+    A file has its name once it is whole, so that the next call goes on where one has failed. What
+    is a `local` file is copied. Each try reads the newest URL. A store that is away is asked again
+    until no byte has come for `patience_seconds`.
     """
     waiting = missing(folder, files)
     newest = renewed or (lambda: files)
@@ -62,7 +64,7 @@ async def fetch_files(
 
         async def take() -> None:
             while waiting:
-                await _fetch(session, folder, waiting.pop(), patience_seconds, newest)
+                await _fetch(session, folder, waiting.pop(), patience_seconds, newest, local)
 
         tasks = [asyncio.create_task(take()) for _ in range(min(_PARALLEL, len(waiting)))]
         try:
@@ -81,13 +83,16 @@ async def _fetch(
     file: models_pb2.FileUrl,
     patience_seconds: float,
     newest: Renewed,
+    local: LocalObjects,
 ) -> None:
     path = folder / file.path
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # No file's own name begins with a dot.
     draft = path.with_name(f".{path.name}.part")
     try:
-        await _transfer(session, file, draft, patience_seconds, newest)
+        source = local(_newest_url(file, newest))
+        if source is None or not await copied(source, file, draft):
+            await _transfer(session, file, draft, patience_seconds, newest)
         draft.rename(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -144,29 +149,39 @@ class _Transfer:
                 )
             if response.status != 200:
                 raise DownloadError(f"the object store answered with HTTP {response.status}")
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb", buffering=0) as out:
-                batch = bytearray()
-                async for chunk in response.content.iter_any():
-                    batch += chunk
-                    self.size += len(chunk)
-                    if self.size > self._file.bytes:
-                        raise _Differs(f"{self._file.path} is larger than its listed size")
-                    if len(batch) >= _BATCH_BYTES:
-                        await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
-                        batch.clear()
-                await asyncio.to_thread(self._write, out.fileno(), bytes(batch))
-                await asyncio.to_thread(os.fsync, out.fileno())
+            batch, sink = bytearray(), self._sink()
+            next(sink)
+            async for chunk in response.content.iter_any():
+                batch += chunk
+                self.size += len(chunk)
+                if self.size > self._file.bytes:
+                    raise _Differs(f"{self._file.path} is larger than its listed size")
+                if len(batch) >= _BATCH_BYTES:
+                    await asyncio.to_thread(sink.send, bytes(batch))
+                    batch.clear()
+            if batch:
+                await asyncio.to_thread(sink.send, bytes(batch))
+            await asyncio.to_thread(sink.send, b"")
         if self.size != self._file.bytes:
             raise DownloadError(f"only {self.size} of {self._file.bytes} bytes arrived")
         if self._hash.digest() != self._file.sha256:
             raise _Differs(f"{self._file.path} does not match its listed SHA-256")
 
-    def _write(self, descriptor: int, data: bytes) -> None:
-        self._hash.update(data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+    def _sink(self) -> Generator[None, bytes, None]:
+        """Writes what it is sent, and has it on the disk once that is nothing.
+
+        The file is closed by whoever has the generator last. A cancellation leaves a thread with
+        it: if the file was closed meanwhile, its number could be that of another one.
+        """
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb", buffering=0) as out:
+            while data := (yield):
+                self._hash.update(data)
+                view = memoryview(data)
+                while view:
+                    view = view[out.write(view) or 0 :]
+            os.fsync(out)
+            yield
 
 
 def _newest_url(file: models_pb2.FileUrl, newest: Renewed) -> str:

@@ -6,10 +6,31 @@ from typing import Annotated
 import typer
 
 from windlass.cli.access import auth, keys, secrets, stored_contexts
-from windlass.cli.admin import members, orgs, projects, tenant_quotas, usage
+from windlass.cli.admin import (
+    audit,
+    certificates,
+    elevation,
+    erasures,
+    exports,
+    external_keys,
+    groups,
+    members,
+    orgs,
+    projects,
+    roles,
+    tenant_quotas,
+    usage,
+)
 from windlass.cli.clusters import clusters, queue_quota
 from windlass.cli.framework.calling import command
 from windlass.cli.framework.failures import unforeseen
+from windlass.cli.identity import (
+    directory,
+    identity_providers,
+    invites,
+    mail_domains,
+    workload_identity,
+)
 from windlass.cli.jobs import files, jobs, webhooks
 from windlass.cli.models import chat, engines, models, score, stacks
 from windlass.cli.server import admin, config, db, doctor, serve
@@ -58,10 +79,22 @@ for name, noun in {
     "auth": auth.app,
     "context": stored_contexts.app,
     "orgs": orgs.app,
+    "erasures": erasures.app,
+    "exports": exports.app,
     "projects": projects.app,
     "members": members.app,
+    "groups": groups.app,
+    "invites": invites.app,
+    "mail-domains": mail_domains.app,
+    "identity-providers": identity_providers.app,
+    "directory": directory.app,
+    "roles": roles.app,
+    "elevation": elevation.app,
     "keys": keys.app,
+    "workload-identity": workload_identity.app,
     "secrets": secrets.app,
+    "certificates": certificates.app,
+    "external-keys": external_keys.app,
     "files": files.app,
     "models": models.app,
     "jobs": jobs.app,
@@ -69,6 +102,7 @@ for name, noun in {
     "clusters": clusters.app,
     "quota": queue_quota.app,
     "quotas": tenant_quotas.app,
+    "audit": audit.app,
     "engines": engines.app,
     "stacks": stacks.app,
     "config": config.app,

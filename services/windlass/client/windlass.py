@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from windlass.client.resources.chat import Chat
 from windlass.client.resources.clusters import Clusters
+from windlass.client.resources.exports import Exports
 from windlass.client.resources.files import Files
 from windlass.client.resources.jobs import Jobs
 from windlass.client.resources.model_fetches import Fetches
@@ -34,15 +35,24 @@ class Windlass(Session, TrainingMethods):
         organization: str = "",
         timeout: float = 60.0,
         ca: str = "",
+        certificate: str = "",
     ):
         """`ca` names a file of the authorities that sign the server's certificate; the machine's
-        own unless given. Raises OSError for one that holds none.
+        own unless given. `certificate` names a PEM file of a certificate and its key, which the
+        client shows where the server asks. Raises OSError for one that holds none.
         """
         super().__init__(
-            base_url, api_key, project=project, organization=organization, timeout=timeout, ca=ca
+            base_url,
+            api_key,
+            project=project,
+            organization=organization,
+            timeout=timeout,
+            ca=ca,
+            certificate=certificate,
         )
         self.chat = Chat(self)
         self.clusters = Clusters(self)
+        self.exports = Exports(self)
         self.files = Files(self)
         self.jobs = Jobs(self)
         self.models = Models(self)

@@ -4,6 +4,7 @@ from functools import partial
 
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
+from windlass.clusters.leaving import CLAIMS, AssignmentsEnd
 from windlass.clusters.scheduler import release, sweep
 from windlass.clusters.storage.measuring import AgentCounts
 from windlass.clusters.storage.stores import Stores
@@ -12,7 +13,9 @@ from windlass.clusters.transport.agent_service import ClustersAgentServicer
 from windlass.clusters.transport.internal_service import ClustersInternalServicer
 from windlass.clusters.transport.service import ClustersServicer
 from windlass.core.app import App
+from windlass.core.exporting.exporter import exports_by
 from windlass.core.keyring import STACK_KEYS
+from windlass.core.leaving.eraser import erases
 from windlass.tunnel.authority import gateways_authority
 
 
@@ -43,6 +46,8 @@ async def build(app: App) -> None:
         ClustersInternalServicer(stores, inserts, app.wake),
         rpc.add_ClustersInternalServiceServicer_to_server,
     )
+    erases(app, CLAIMS, AssignmentsEnd(stores.assignments, app.wake))
+    exports_by(app, CLAIMS)
     app.exposition.sample("agents", AgentCounts(app.database).take)
     app.background("clusters.sweep", partial(sweep, stores))
     app.background("clusters.release", partial(release, stores, app.wake))

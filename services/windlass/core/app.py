@@ -18,6 +18,7 @@ from windlass.core.keyring import Keyring
 from windlass.core.objects import ObjectStore
 from windlass.core.operations import Exposition, Operations
 from windlass.core.rpc.clients import Clients
+from windlass.core.rpc.interceptor import AuditSink
 from windlass.core.rpc.server import Server
 from windlass.core.rpc.tokens import TokenAuthority
 
@@ -48,6 +49,7 @@ class App:
         wake: Wake,
         server: Server,
         clients: Clients,
+        audit: AuditSink,
     ):
         self.settings = settings
         self.services = services
@@ -58,6 +60,7 @@ class App:
         self.wake = wake
         self.server = server
         self.clients = clients
+        self.audit = audit
         self.ready = asyncio.Event()
         self.exposition = Exposition()
         self.operations = Operations(self.readiness, self.exposition)

@@ -38,6 +38,10 @@ DO $$ DECLARE name text; BEGIN
   FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
     WHERE schemaname = 'public'
   LOOP EXECUTE 'DROP TABLE ' || name || ' CASCADE'; END LOOP;
+  FOR name IN SELECT oid::regprocedure::text FROM pg_proc
+    WHERE pronamespace = 'public'::regnamespace AND NOT EXISTS
+    (SELECT FROM pg_depend WHERE objid = pg_proc.oid AND deptype = 'e')
+  LOOP EXECUTE 'DROP ROUTINE ' || name || ' CASCADE'; END LOOP;
 END $$;
 """
 
@@ -61,8 +65,8 @@ async def dump(url: str, path: Path) -> None:
 async def restore(url: str, path: Path, *, replace: bool = False) -> None:
     """Fills the empty database of `url` from a dump, in one transaction.
 
-    With `replace` its tables are dropped in that transaction. Raises PostgresError, and then
-    nothing has changed.
+    With `replace` its tables and functions are dropped in that transaction. Raises PostgresError,
+    and then nothing has changed.
     """
     if not path.is_file():
         raise PostgresError(f"There is no dump {path}.")

@@ -42,6 +42,8 @@ def copied_programs(parent: Path) -> Path:
         )
         for folder, _, _ in os.walk(programs):
             Path(folder).chmod(0o755)
+        # A machine that stops meanwhile keeps whole files, or no copy.
+        os.sync()
         if not copy.exists():
             programs.rename(copy)
     finally:

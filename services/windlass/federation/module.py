@@ -7,7 +7,10 @@ from windlass.api.federation.v1 import federation_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
+from windlass.core.exporting.exporter import exports_by
+from windlass.core.leaving.eraser import erases
 from windlass.federation.domain import OWNER
+from windlass.federation.leaving import CLAIMS
 from windlass.federation.scheduler import (
     ObjectPlacer,
     ObjectStatuses,
@@ -26,6 +29,8 @@ async def build(app: App) -> None:
     jobs = app.clients.stub(jobs_pb2_grpc.JobsInternalServiceStub)
     most = app.settings.jobs.max_attempts
     app.serve(FederationAgentServicer(store), rpc.add_FederationAgentServiceServicer_to_server)
+    erases(app, CLAIMS)
+    exports_by(app, CLAIMS)
     statuses = StatusFollower(OWNER, clusters, ObjectStatuses(store, max_attempts=most).apply)
     app.background("federation statuses", statuses.follower.run)
     app.add_check("federation.statuses", statuses.follower.check)

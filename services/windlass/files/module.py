@@ -4,7 +4,10 @@ from windlass.api.files.v1 import files_pb2_grpc as rpc
 from windlass.api.jobs.v1 import jobs_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
+from windlass.core.exporting.exporter import exports_by
+from windlass.core.leaving.eraser import erases
 from windlass.core.quotas import Quotas
+from windlass.files.leaving import CLAIMS
 from windlass.files.scheduler import FilesScheduler
 from windlass.files.service import FilesInternalServicer, FilesServicer
 from windlass.files.store import FileStore
@@ -24,6 +27,8 @@ async def build(app: App) -> None:
     )
     app.serve(servicer, rpc.add_FilesServiceServicer_to_server)
     app.serve(FilesInternalServicer(store), rpc.add_FilesInternalServiceServicer_to_server)
+    erases(app, CLAIMS)
+    exports_by(app, CLAIMS)
     scheduler = FilesScheduler(app.database, app.objects, app.wake)
     inspecting, sweeping = app.wake.listen("files"), app.wake.listen("files")
     app.background(

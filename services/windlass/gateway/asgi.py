@@ -67,8 +67,12 @@ async def respond_error(
     send: Send, error: HttpError, extra: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
     """An error as the whole response."""
-    headers = [JSON, *extra, *encoded(error.headers.items())]
+    headers = [_media_type(error), *extra, *encoded(error.headers.items())]
     await respond(send, error.status, headers, error.body())
+
+
+def _media_type(error: HttpError) -> tuple[bytes, bytes]:
+    return (b"content-type", error.media_type.encode())
 
 
 def has_large_body(headers: dict[bytes, bytes]) -> bool:
@@ -88,7 +92,11 @@ async def refuse_upload(
     and the answer would be lost with it.
     """
     body = error.body()
-    headers = [JSON, (b"connection", b"close"), (b"content-length", b"%d" % len(body))]
+    headers = [
+        _media_type(error),
+        (b"connection", b"close"),
+        (b"content-length", b"%d" % len(body)),
+    ]
     headers += encoded(error.headers.items())
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})

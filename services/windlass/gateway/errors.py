@@ -33,6 +33,8 @@ _PERMANENT = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITIO
 class HttpError(Exception):
     """An error response: status, message, type, param and code."""
 
+    media_type = "application/json"
+
     def __init__(
         self,
         status: int,

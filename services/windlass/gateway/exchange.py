@@ -1,5 +1,6 @@
 """One HTTP request, its caller and the common headers of its response."""
 
+import asyncio
 import os
 import re
 import time
@@ -9,6 +10,7 @@ from typing import Any
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.asgi import Headers, Message, Receive, Scope, Send
 from windlass.gateway.authentication.active_requests import ActiveRequest
+from windlass.gateway.listener.protocol import CLIENT_CERTIFICATE
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,128}")
 # That engines take.
@@ -20,8 +22,8 @@ class HttpExchange:
     """A request, its answer's common headers, and its caller."""
 
     __slots__ = (
-        "_forward", "background", "headers", "held", "identify", "method", "path", "principal",
-        "receive", "request_id", "scope", "serial", "started", "status",
+        "_forward", "_task", "background", "headers", "held", "identify", "method", "path",
+        "principal", "receive", "request_id", "scope", "serial", "started", "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send):
@@ -29,6 +31,7 @@ class HttpExchange:
         self.scope = scope
         self.receive = receive
         self._forward = send
+        self._task: asyncio.Task[object] | None = None
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -71,10 +74,30 @@ class HttpExchange:
         return f"{self.serial}.{self.request_id}"[:_ID_LENGTH]
 
     @property
+    def action(self) -> str:
+        """The request's name in the audit log."""
+        return f"gateway/{self.method} {self.path}"
+
+    @property
     def peer(self) -> str:
         """The address at the other end of the connection; empty for a socket of this machine."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate of the connection's client in DER; empty where it has none."""
+        found: bytes = self.scope.get(CLIENT_CERTIFICATE, b"")
+        return found
+
+    @property
+    def task(self) -> asyncio.Task[object]:
+        """The task that answers the request, which is the first that asks."""
+        if self._task is None:
+            self._task = asyncio.current_task()
+        if self._task is None:
+            raise AssertionError(f"{self.path} is answered outside of a task")
+        return self._task
 
     @property
     def caller(self) -> Principal:

@@ -10,7 +10,7 @@ from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.api.usage.v1 import allowances_pb2_grpc, usage_pb2_grpc
-from windlass.api.users.v1 import users_pb2_grpc
+from windlass.api.users.v1 import users_pb2_grpc, workload_identity_pb2_grpc
 from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
 from windlass.core.config import HttpSection
@@ -20,6 +20,7 @@ from windlass.gateway.app import GatewayApp
 from windlass.gateway.authentication.active_requests import ActiveRequests
 from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.bearers import BearerAdmission
 from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
@@ -34,8 +35,10 @@ from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.listener import HttpServer
 from windlass.gateway.openai.creation import JobCreation
+from windlass.gateway.openai.token_exchange import TokenExchanges
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
+from windlass.gateway.scim.http import ScimHandler
 from windlass.gateway.service import GatewayInternalServicer
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
@@ -49,10 +52,13 @@ ASKING_SECONDS = 120.0
 async def build(app: App) -> None:
     """Constructs the front door and what keeps its snapshots fresh."""
     settings, stub = app.settings, app.clients.stub
+    addresses = ClientAddresses(settings.http.trusted_proxies)
+    exchange = stub(workload_identity_pb2_grpc.TokenExchangeServiceStub)
     authenticator = Authenticator(
         stub(rbac_pb2_grpc.RbacInternalServiceStub),
         stub(users_pb2_grpc.UsersInternalServiceStub),
         grace_seconds=settings.auth.outage_grace_seconds,
+        bearers=BearerAdmission(exchange, addresses),
     )
     routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
     routes = RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds)
@@ -98,19 +104,21 @@ async def build(app: App) -> None:
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     active = ActiveRequests(authenticator)
-    addresses = ClientAddresses(settings.http.trusted_proxies)
     origins = KeyOrigins(addresses, stub(users_pb2_grpc.UsersInternalServiceStub))
     gateway = GatewayApp(
         authenticator=authenticator,
         attempts=Attempts(authenticator, addresses, allowance=settings.auth.wrong_keys),
         origins=origins,
         active=active,
+        exchanges=TokenExchanges(exchange, addresses, allowance=settings.auth.wrong_keys),
         tokens=app.tokens,
         inference=inference,
         uploads=FileUploads(app),
         creation=JobCreation(app),
+        scim=ScimHandler(app),
         objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
         rest=make_rest(app, chat, scripts),
+        audit=app.audit,
     )
     server = HttpServer(_with_cors(gateway, settings.http), settings.http)
     app.await_start(server.started)

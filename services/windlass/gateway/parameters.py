@@ -18,9 +18,15 @@ After = Annotated[
 INT64 = 2**63 - 1
 # Of operations: parameters of the query that repeat, or have brackets in their names.
 REPEATED = {
+    "get_certificate": ("include",),
+    "list_api_keys": ("tags",),
     "list_jobs": ("metadata", "status"),
+    "list_organization_audit_logs": (
+        "actor_emails", "actor_ids", "effective_at", "event_types", "project_ids", "resource_ids",
+    ),
+    "list_organization_users": ("emails",),
     "query_usage": ("group_by", "models", "project_ids", "api_key_ids"),
-}
+}  # fmt: skip
 
 
 def encodable(value: SecretStr) -> SecretStr:
@@ -60,3 +66,13 @@ def unknown_parameter(name: str) -> InvalidArgument:
 def bracketed(request: Request, name: str) -> list[str]:
     """All values of a repeated parameter, with OpenAI's brackets or without."""
     return [*request.query_params.getlist(f"{name}[]"), *request.query_params.getlist(name)]
+
+
+def bracketed_pairs(request: Request, name: str) -> dict[str, str]:
+    """The pairs of `name[k]=v` parameters."""
+    start = f"{name}["
+    return {
+        key[len(start) : -1]: value
+        for key, value in request.query_params.multi_items()
+        if key.startswith(start) and key.endswith("]")
+    }

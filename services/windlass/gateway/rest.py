@@ -1,6 +1,6 @@
 """Everything that is not on a hot path: FastAPI over the services' RPCs."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -10,12 +10,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
 from windlass.core.errors import AppError, PermissionDenied
 from windlass.core.objects import ObjectStoreError
 from windlass.core.operations import NOT_READY, status_of
 from windlass.core.operations.exposition import CONTENT_TYPE
-from windlass.gateway import admin, docs, openai
+from windlass.core.rpc.auth import client_address
+from windlass.gateway import admin, docs, openai, openai_admin, sign_in
 from windlass.gateway.asgi import Message, Receive, Scope, Send, read_body
 from windlass.gateway.errors import (
     HttpError,
@@ -23,16 +25,21 @@ from windlass.gateway.errors import (
     not_found,
     to_http,
 )
+from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router
 from windlass.gateway.parameters import known_query
+from windlass.gateway.scim.directory import directory_router
+from windlass.gateway.sign_in.routes import Guesses
 from windlass.gateway.validation import validation_error
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What the front door answers before FastAPI is asked.
 RAW_METHODS = {"/v1/files": ("POST",), creation.PATH: ("POST",)}
+# Of the forms of a sign-in.
+ANONYMOUS_BODY_BYTES = 64 * 1024
 Application = Callable[[Scope, Receive, Send], Any]
 
 
@@ -41,6 +48,7 @@ def make_rest(app: App, chat: InternalChat, scripts: PythonGraders) -> Applicati
     api = make_api(app, chat, scripts)
     for kind in (grpc.aio.AioRpcError, AppError, ObjectStoreError, HttpError):
         api.add_exception_handler(kind, _on_error)
+    api.add_exception_handler(PermissionDenied, _refusing(app))
     api.add_exception_handler(RequestValidationError, _on_validation)
     api.add_exception_handler(HTTPException, _on_http)
     api.add_exception_handler(Exception, _on_error)
@@ -61,9 +69,19 @@ def make_api(app: App, chat: InternalChat, scripts: PythonGraders) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     known = [Depends(known_query)]
-    for make in (*openai.ROUTERS, *admin.ROUTERS):
+    routers = (
+        *openai.ROUTERS,
+        *openai_admin.ROUTERS,
+        *admin.ROUTERS,
+        *sign_in.ADMIN_ROUTERS,
+        directory_router,
+    )
+    for make in routers:
         api.include_router(make(app), prefix="/v1", dependencies=known)
     api.include_router(graders_router(chat, scripts), prefix="/v1", dependencies=known)
+    guesses = Guesses(ClientAddresses(app.settings.http.trusted_proxies))
+    for make_router in sign_in.ROUTERS:
+        api.include_router(make_router(app, guesses))
     api.include_router(_operations(app))
     api.include_router(docs.router(api, app.operations))
     return api
@@ -107,6 +125,18 @@ def _respond(error: HttpError) -> Response:
     )
 
 
+def _refusing(app: App) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Answers refusals of our own, which no service has heard of, and has them audited."""
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        exchange: HttpExchange = request.state.exchange
+        if isinstance(error, PermissionDenied) and exchange.principal is not None:
+            app.audit.refuse(exchange.principal, exchange.action, error, client_address.get())
+        return _respond(to_http(error))
+
+    return refuse
+
+
 async def _on_error(_: Request, error: Exception) -> Response:
     return _respond(to_http(error))
 
@@ -143,9 +173,11 @@ def _bounded(inner: Application, limit: int) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path", b"") + scope.get("query_string", b"")
         body = b""
-        # Outside of /v1 nobody is asked who calls, and nothing takes a body.
-        if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"].startswith("/v1/"):
-            body = await read_body(receive, dict(scope["headers"]), limit)
+        # Outside of /v1 nobody is asked who calls, and only forms of a sign-in are taken.
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            most = limit if scope["path"].startswith("/v1/") else ANONYMOUS_BODY_BYTES
+            if most == limit or scope["path"].startswith("/login/"):
+                body = await read_body(receive, dict(scope["headers"]), most)
         if b"%00" in raw or b"\\u0000" in body or b"\0" in body:
             raise HttpError(400, "The request contains a NUL character.", code="invalid_value")
         unread = True

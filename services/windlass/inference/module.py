@@ -7,11 +7,14 @@ from windlass.api.sessions.v1 import sessions_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
+from windlass.core.exporting.exporter import exports_by
 from windlass.core.keyring import STACK_KEYS
+from windlass.core.leaving.eraser import erases
 from windlass.core.quotas import Quotas
 from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
 from windlass.inference.archived_projects import ArchivedProjects
 from windlass.inference.domain import InferencePolicy
+from windlass.inference.leaving import CLAIMS, EnginesEnd
 from windlass.inference.loads import LoadStore
 from windlass.inference.names import Names
 from windlass.inference.observed_state import ObservedState
@@ -70,6 +73,8 @@ async def build(app: App) -> None:
     servings = ServingStore(app.database, Quotas(app.settings.quotas))
     users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
     archived = ArchivedProjects(servings, users, app.wake)
+    erases(app, CLAIMS, EnginesEnd(app.database, app.wake))
+    exports_by(app, CLAIMS)
     drafts = Drafts(models, app.objects)
     requests = ServingRequests(store, servings, observed, models, drafts, app.wake, policy)
     envelope = app.keyring.envelope(STACK_KEYS)

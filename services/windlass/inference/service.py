@@ -103,7 +103,11 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         project = principal.require_project()
         rows = await self._store.rows()
         view = await self._observed.known_view(rows)
-        seen = [engine for engine in reversed(rows.running) if engine.project_id in ("", project)]
+        seen = [
+            engine
+            for engine in reversed(rows.running)
+            if engine.project_id in ("", project) and principal.may_use(engine.model)
+        ]
         seen, more = page_of(seen, lambda one: one.id, after=request.after, limit=request.limit)
         # Another project's adapters on the same engine are nobody's business.
         adapters = {
@@ -112,7 +116,11 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         answer = await self._models.LookupVersions(
             models_pb2.LookupVersionsRequest(version_ids=sorted(adapters), project_id=project)
         )
-        own = {one.model.version_id for one in answer.models if one.model.project_id}
+        own = {
+            one.model.version_id
+            for one in answer.models
+            if one.model.project_id and principal.may_use(one.model.id)
+        }
         return pb.ListEnginesResponse(
             engines=[
                 _engine(one, view, own, rows.now, is_operator=principal.may("platform.read"))

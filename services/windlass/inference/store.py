@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from windlass.bounds import NORMAL_PRIORITY, TARGET_CACHE
 from windlass.core.db import Database, metadata
 from windlass.core.db.leases import claim, held, lease_columns, no_rows, released
+from windlass.core.leaving.tables import leaves
 from windlass.core.quotas import Quota, Quotas
 from windlass.engine_arguments import chosen, stored
 from windlass.inference import loads
@@ -155,6 +156,10 @@ def _complaint(want: WantedVersion) -> sa.Update:
     return wants.update().where(wants.c.version_id == want.version_id)
 
 
+# How models of projects that leave were served is kept for an undo, and means nothing meanwhile.
+_STAYING = servings.select().where(sa.not_(leaves(servings.c.project_id)))
+
+
 class InferenceStore:
     """Engines and wants."""
 
@@ -191,7 +196,7 @@ class InferenceStore:
                 for row in (await connection.execute(wants.select())).mappings()
             ]
             serving_rows = [
-                to_serving(row) for row in (await connection.execute(servings.select())).mappings()
+                to_serving(row) for row in (await connection.execute(_STAYING)).mappings()
             ]
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             scales = any(one.scales for one in serving_rows)

@@ -10,6 +10,7 @@ from windlass.inference_api.parameters import MESSAGES_REFUSED, MESSAGES_WITHOUT
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # What a template reads as it is; one that does not know it leaves it out.
 _PASSED = ("name", "tool_call_id", "reasoning_content", "reasoning")
+_USUAL = frozenset({"role", "content"})
 # In the place of an image.
 _NOTHING = {"type": "text", "text": ""}
 _READ = frozenset({"role", "content", "refusal", "tool_calls", *_PASSED, *MESSAGES_WITHOUT_EFFECT})
@@ -68,14 +69,16 @@ def _message(message: dict[str, Any], where: str) -> dict[str, Any]:
         raise bad_value(f"role must be one of {', '.join(ROLES)}", f"{where}.role")
     if message.get("content") is None and role != "assistant":
         raise bad_value(f"a {role} message needs content", f"{where}.content")
-    for key, value in message.items():
-        _check_key(key, value, where)
     # An assistant's refusal is what it said.
     said = "content" if message.get("content") is not None else "refusal"
     plain: dict[str, Any] = {
         "role": "system" if role == "developer" else role,
         "content": _text(message.get(said), f"{where}.{said}"),
     }
+    if message.keys() <= _USUAL:
+        return plain
+    for key, value in message.items():
+        _check_key(key, value, where)
     if calls := message.get("tool_calls"):
         plain["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
     plain |= _texts(message, _PASSED, where)

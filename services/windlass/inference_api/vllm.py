@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from windlass.inference_api.errors import bad_value, not_served, unsupported
 from windlass.inference_api.formats import TextFormat
 from windlass.inference_api.messages import check_conversation, check_parts, conversation
+from windlass.inference_api.ordinary import is_ordinary
 from windlass.inference_api.parameters import VLLM_REFUSED
 from windlass.inference_api.requests import (
     MAX_CHOICES,
@@ -124,7 +125,8 @@ def check(path: str, body: bytes) -> None:
     """Refuses what an engine of this kind must not get; raises ApiError that names the field."""
     match path:
         case "/v1/chat/completions":
-            _check_chat(parse(VllmChatRequest, body))
+            if not is_ordinary(body):
+                check_chat_in_full(body)
         case "/v1/completions":
             _check_completion(parse(VllmCompletionRequest, body))
         case "/v1/embeddings":
@@ -139,7 +141,9 @@ def check(path: str, body: bytes) -> None:
             raise not_served(path)
 
 
-def _check_chat(request: ChatRequest) -> None:
+def check_chat_in_full(body: bytes) -> None:
+    """Makes the check of a chat that is not an ordinary one; raises ApiError."""
+    request = parse(VllmChatRequest, body)
     check_chat(request, VLLM_REFUSED)
     check_conversation(request.messages)
     check_parts(request.messages)

@@ -13,6 +13,11 @@ from windlass.api.usage.v1.usage_pb2_grpc import UsageInternalServiceStub
 from windlass.api.users.v1.users_pb2_grpc import UsersInternalServiceStub
 from windlass.core.app import App
 from windlass.core.db.leases import no_rows, run_loop
+from windlass.core.exporting.exporter import exports_by
+from windlass.core.leaving.eraser import erases
+from windlass.core.leaving.tables import OPEN
+from windlass.core.outbound.receivers import Receivers
+from windlass.core.outbound.urls import AddressRules
 from windlass.core.quotas import Quotas
 from windlass.jobs.attempts.artifacts import ArtifactStore
 from windlass.jobs.attempts.grading import Grading
@@ -26,6 +31,7 @@ from windlass.jobs.domain.job import TERMINAL
 from windlass.jobs.effects.handlers import EffectHandlers
 from windlass.jobs.effects.liveness import LivenessSweeper, LostAfter
 from windlass.jobs.effects.statuses import JobStatuses
+from windlass.jobs.leaving import CLAIMS, LeavingJobs
 from windlass.jobs.scheduler import JobScheduler
 from windlass.jobs.scheduling.capacity import Capacity
 from windlass.jobs.scheduling.decisions import DecisionStore
@@ -49,9 +55,7 @@ from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs.transport.agent_service import JobsAgentServicer
 from windlass.jobs.transport.service import JobsInternalServicer, JobsServicer
 from windlass.jobs.transport.stream_quota import EventStreams
-from windlass.jobs.webhooks.addresses import AddressRules
 from windlass.jobs.webhooks.deliveries import Deliveries
-from windlass.jobs.webhooks.receivers import Receivers
 from windlass.jobs.webhooks.service import WebhooksServicer
 from windlass.jobs.webhooks.store import WebhookStore
 from windlass.workload_statuses import StatusFollower
@@ -110,9 +114,24 @@ async def build(app: App) -> None:
     app.serve(jobs, rpc.add_JobsServiceServicer_to_server)
     app.serve(JobsInternalServicer(store, capacity), rpc.add_JobsInternalServiceServicer_to_server)
     app.serve(agents, rpc.add_JobsAgentServiceServicer_to_server)
+    _leaving(app, LeavingJobs(app.database, store, grace_ms=grace_ms))
     app.exposition.sample("jobs", JobCounts(app.database).take)
     deliveries = _webhooks(app, store)
     _loops(app, store, artifacts, input_files, capacity, deliveries)
+
+
+def _leaving(app: App, leaving: LeavingJobs) -> None:
+    name = "jobs leaving"
+    loop = partial(
+        run_loop,
+        name,
+        app.wake.listen("projects"),
+        leaving.once,
+        resting=no_rows(app.database, OPEN),
+    )
+    app.background(name, loop)
+    erases(app, CLAIMS, leaving.ended)
+    exports_by(app, CLAIMS)
 
 
 def _grading(app: App) -> Grading:

@@ -107,11 +107,15 @@ def _left_out(settings: Settings, keys: bool, files: bool) -> Iterator[str]:
     master, objects = settings.master_key, settings.objects
     if master.vault.address:
         yield f"the master key, which is in Vault: {master.vault.mount}/{master.vault.key}"
-    elif master.key.get_secret_value():
+    if master.pkcs11.module:
+        yield f"the master key, which is in the PKCS#11 token {master.pkcs11.token}"
+    if master.aws.key_arn:
+        yield f"the master key, which is in AWS KMS: {master.aws.key_arn}"
+    if master.key.get_secret_value():
         yield "the master key, which is in the configuration: master_key.key"
     elif master.file:
         yield f"the master key, which is in {master.file}"
-    elif not keys:
+    elif not keys and not master.is_remote:
         yield f"the keys of {settings.data_dir}, its master key among them"
     if objects.kind == "s3":
         yield f"files and models, which are in the bucket {objects.bucket}"

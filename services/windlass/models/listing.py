@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.model_scope import ModelScope
 from windlass.core.suggestions import did_you_mean
 from windlass.models.domain import Kind, Version
 from windlass.models.store import to_version
@@ -26,24 +27,27 @@ class ModelList:
         self,
         project_id: str,
         *,
+        scope: ModelScope | None = None,
         after: str,
         limit: int,
         kinds: Sequence[Kind] = (),
         is_checkpoint: bool | None = None,
     ) -> Sequence[Version]:
-        """The versions beyond the name `after`; a project's own name hides a global one.
+        """The versions of a scope beyond the name `after`; a project's own hides a global one.
 
-        Raises InvalidArgument for a cursor that is no name.
+        Raises InvalidArgument for a cursor that is no name of the scope.
         """
         async with self._database.autocommit() as connection:
             beyond: sa.ColumnElement[bool] = sa.true()
             if after:
                 created_at = (await connection.execute(_cursor(project_id, after))).scalar()
-                if created_at is None:
+                if created_at is None or not (scope is None or scope.admits(after)):
                     raise InvalidArgument("after must be the id of a model.", param="after")
                 place = sa.tuple_(models.c.created_at, models.c.name)
                 beyond = place < sa.tuple_(sa.literal(created_at), after)
             wanted = [beyond]
+            if scope is not None:
+                wanted.append(scope.condition(models.c.name))
             if kinds:
                 wanted.append(versions.c.kind.in_(kinds))
             if is_checkpoint is not None:

@@ -6,6 +6,8 @@ from windlass.api.models.v1 import models_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
+from windlass.core.exporting.exporter import exports_by
+from windlass.core.leaving.eraser import erases
 from windlass.core.quotas import Quotas
 from windlass.models.artifacts import Artifacts
 from windlass.models.fetches.hub import Hub, session
@@ -18,7 +20,8 @@ from windlass.models.imports import ImportStore, RemovalStore
 from windlass.models.internal import ModelsInternalServicer
 from windlass.models.listing import ModelList
 from windlass.models.presets import preset_table
-from windlass.models.scheduler import ModelsScheduler
+from windlass.models.removal.leaving import CLAIMS, NamesEnd
+from windlass.models.removal.scheduler import ModelsScheduler
 from windlass.models.service import ModelsServicer, Uses
 from windlass.models.store import ModelStore
 
@@ -57,6 +60,8 @@ async def build(app: App) -> None:
         # Several at a time, so that nobody waits for somebody else's large model.
         for number in range(FETCHERS):
             _fetch(app, f"models.fetch.{number}", fetcher)
+    erases(app, CLAIMS, NamesEnd(app.database, app.wake))
+    exports_by(app, CLAIMS)
     removals = RemovalStore(app.database)
     scheduler = ModelsScheduler(app.objects, imports, removals, uses)
     listener = app.wake.listen("models")

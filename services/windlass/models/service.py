@@ -113,6 +113,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         """Promises a model; what is there already, byte for byte, needs no upload."""
         principal = _importer(request.is_global)
         name = import_name(request.id)
+        principal.require_model(name, "id")
         manifest = messages.manifest_of(request.manifest)
         check_import(manifest)
         existing = await self._existing(principal, name, is_global=request.is_global)
@@ -142,6 +143,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         principal = current()
         import_ = await self._imports.get(principal, request.import_id)
         _importer(import_.is_global)
+        principal.require_model(import_.name, "import_id")
         if import_.state == "open":
             found = await self._artifacts.verify_import(import_)
             version = Version(
@@ -192,6 +194,7 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         size = page_size(request.limit, default=MODELS_PAGE, max_limit=MODELS_PAGE)
         found = await self._listing.page(
             current().require_project(),
+            scope=current().models,
             after=request.after,
             limit=size + 1,
             kinds=[messages.kind_of(kind) for kind in request.kinds],
@@ -243,9 +246,13 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         return await self._granting.delete(request)
 
     async def _known(self, project_id: str, name: str) -> Version:
+        current().require_model(name)
         try:
             return await self._models.resolve(project_id, name)
         except NotFound as error:
+            if current().models is not None:
+                # It may resemble one that the caller is not told of.
+                raise
             error.message += await self._listing.suggestion(project_id, name)
             raise
 

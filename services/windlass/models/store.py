@@ -14,6 +14,7 @@ from windlass.core.db import Database
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.errors import AlreadyExists, FailedPrecondition, NotFound
 from windlass.core.quotas import count_stored
+from windlass.core.rpc.model_scope import unknown_model
 from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import Formats
@@ -131,11 +132,7 @@ class ModelStore:
         """The version that a name means to the project; raises NotFound."""
         version = await self._resolve((project_id, name))
         if version is None:
-            raise NotFound(
-                f"The model {name[:256]!r} does not exist or you do not have access to it.",
-                reason="model_not_found",
-                param="model",
-            )
+            raise unknown_model(name)
         return version
 
     async def _resolve_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Version | None]:

@@ -1,6 +1,7 @@
 """Roles, decisions and the audit log.
 
-Owns the table `rbac_audit_events`; serves RbacService and RbacInternalService.
+Owns the tables `rbac_audit_events` and `rbac_audit_chains`; serves RbacService and
+RbacInternalService.
 
-May import the contract, the kernel and `policy`; never another service.
+May import the contract, the kernel, `audit_chain` and `policy`; never another service.
 """

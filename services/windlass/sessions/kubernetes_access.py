@@ -58,7 +58,7 @@ async def build_access(app: App, tunnels: Tunnels) -> None:
         tokens, callers, assignments, audit, ClientAddresses(app.settings.http.trusted_proxies)
     )
     listener = KubernetesListener(admission, connections, tunnels, audit)
-    app.background("sessions.audit", queue.shipper.run)
+    app.background("sessions.audit", queue.run)
     app.background("sessions.active_connections", connections.run)
     app.background("sessions.kubernetes", lambda: endpoint.run(listener))
 

@@ -9,8 +9,11 @@ from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.clock import now_ms
+from windlass.core.exporting.exporter import exports_by
+from windlass.core.leaving.eraser import erases
 from windlass.usage.allowance_service import AllowancesInternalServicer
 from windlass.usage.allowances import AllowanceStore, forget_idle
+from windlass.usage.leaving import CLAIMS
 from windlass.usage.rolling import roll_up
 from windlass.usage.service import UsageInternalServicer, UsageServicer
 from windlass.usage.store import UsageStore
@@ -30,6 +33,9 @@ async def build(app: App) -> None:
         AllowancesInternalServicer(AllowanceStore(app.database)),
         allowances_pb2_grpc.add_AllowancesInternalServiceServicer_to_server,
     )
+
+    erases(app, CLAIMS)
+    exports_by(app, CLAIMS)
 
     async def summarize() -> None:
         kept_ms = app.settings.usage.keep_days * 86_400_000

@@ -42,6 +42,7 @@ class Project:
     created_at: int
     archived_at: int
     is_default: bool
+    external_key_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Member:
     role: str
     created_at: int
     kind: str = "person"
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,18 @@ class ApiKey:
     parent_key_id: str
     # Whose rights it needs beside its owner's: its maker's, and those of the keys above it.
     rests_on: tuple[str, ...] = ()
-    # Permissions that it is narrowed to, and networks that it is taken from; empty: not at all.
+    # Permissions that it is narrowed to, networks that it is taken from, and models that it is
+    # for, as `llama-3` or `ft:llama-3:*`; empty: not at all.
     scopes: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    # As `team=search`; without a meaning to us.
+    tags: tuple[str, ...] = ()
     last_used_address: str = ""
     rotated_at: int = 0
     # When the secret of before the last rotation ends.
     previous_until: int = 0
+    kind: str = "key"
 
     @property
     def permissions(self) -> frozenset[str]:
@@ -110,6 +117,13 @@ ROLE_NUMBERS = {name: number for number, name in ROLE_NAMES.items()}
 SERVICE_ACCOUNT = "service_account"
 KIND_NAMES = {pb.MEMBER_KIND_PERSON: "person", pb.MEMBER_KIND_SERVICE_ACCOUNT: SERVICE_ACCOUNT}
 KIND_NUMBERS = {name: number for number, name in KIND_NAMES.items()}
+KEY, SESSION = "key", "session"
+CREDENTIAL_NAMES = {
+    pb.CREDENTIAL_KIND_KEY: KEY,
+    pb.CREDENTIAL_KIND_SESSION: SESSION,
+    pb.CREDENTIAL_KIND_TOKEN: "token",
+}
+CREDENTIAL_NUMBERS = {name: number for number, name in CREDENTIAL_NAMES.items()}
 
 
 def role_name(number: int, param: str = "role") -> str:
@@ -161,6 +175,15 @@ def last_owner(of: str) -> FailedPrecondition:
         f"This is the last owner of {of}. Make another person owner first.",
         reason="last_owner",
         param="user_id",
+    )
+
+
+def managed_by_directory(what: str) -> FailedPrecondition:
+    """The refusal to change what the organization's directory decides on."""
+    return FailedPrecondition(
+        f"The organization's directory manages {what}. Change it there, or disconnect the "
+        "directory first with `windlass directory disable`.",
+        reason="managed_by_directory",
     )
 
 

@@ -4,22 +4,25 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from windlass.api.auth.v1 import auth_pb2
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.db.coalescing import Coalescer
 from windlass.core.db.wake import Wake
-from windlass.core.rpc import following
+from windlass.core.rpc import audited, following
+from windlass.core.rpc.interceptor import AuditSink
 from windlass.users import messages
 from windlass.users.domain import KEYS_TOPIC, ROLE_NUMBERS
+from windlass.users.encryption.secrets import SecretStore
 from windlass.users.keys.changes import KeyChanges
 from windlass.users.keys.store import CHANGES_SECONDS, KeyStore
-from windlass.users.secrets import SecretStore
 from windlass.users.store import TenantStore
 
 # A change of keys wakes their watchers; this is for a change whose server was killed before.
 BEAT_SECONDS = 0.7
 # Of keys that one beat names, which is a message well below 1 MiB.
 MAX_CHANGES = 10_000
+_REVEAL = "windlass.api.users.v1.UsersInternalService/RevealSecret"
 
 
 class UsersInternalServicer(rpc.UsersInternalServiceServicer):
@@ -32,12 +35,14 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
         key_changes: KeyChanges,
         secrets: SecretStore,
         wake: Wake,
+        audit: AuditSink,
     ):
         self._tenants = tenants
         self._keys = keys
         self._key_changes = key_changes
         self._secrets = secrets
         self._wake = wake
+        self._audit = audit
         # Every watch of keys reads the same.
         self._changes: Coalescer[None, Sequence[tuple[int, str]]] = Coalescer(
             "changes of keys", self._read_changes, abreast=1
@@ -57,8 +62,14 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
             key=messages.api_key(found.key),
             organization_id=found.organization_id,
             project_id=found.project_id,
-            roles=[ROLE_NUMBERS[found.role]],
+            roles=[ROLE_NUMBERS[role] for role in found.roles],
+            permissions=sorted(found.permissions),
             expires_at=found.expires_at,
+            weakened=found.is_weakened,
+            models=found.models,
+            certificate_demands=[
+                auth_pb2.CertificateDemand(certificates=one) for one in found.certificate_demands
+            ],
         )
 
     async def RecordKeyUse(
@@ -105,8 +116,11 @@ class UsersInternalServicer(rpc.UsersInternalServiceServicer):
     async def RevealSecret(
         self, request: pb.RevealSecretRequest, context: Any
     ) -> pb.RevealSecretResponse:
-        """A secret's value, for the service that uses it."""
+        """A secret's value, for the service that uses it; an event of its project's audit log."""
         value = await self._secrets.reveal(request.project_id, request.name)
+        project = await self._tenants.any_project(request.project_id)
+        used = audited.AuditedChange(request.name, None, {"used_by": request.used_by})
+        self._audit.note(project.organization_id, project.id, _REVEAL, used)
         return pb.RevealSecretResponse(value=value)
 
     async def FindSecrets(

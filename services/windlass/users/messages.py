@@ -2,6 +2,7 @@
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.users.domain import (
+    CREDENTIAL_NUMBERS,
     KIND_NUMBERS,
     ROLE_NUMBERS,
     ApiKey,
@@ -26,6 +27,7 @@ def project(record: Project) -> pb.Project:
         created_at=record.created_at,
         archived_at=record.archived_at,
         is_default=record.is_default,
+        external_key_id=record.external_key_id,
     )
 
 
@@ -38,6 +40,7 @@ def member(record: Member) -> pb.Member:
         role=ROLE_NUMBERS[record.role],
         created_at=record.created_at,
         kind=KIND_NUMBERS[record.kind],
+        title=record.title,
     )
 
 
@@ -49,7 +52,7 @@ def api_key(record: ApiKey) -> pb.ApiKey:
         organization_id=record.organization_id,
         project_id=record.project_id,
         user_id=record.user_id,
-        role=ROLE_NUMBERS[record.role],
+        role=ROLE_NUMBERS.get(record.role, pb.ROLE_UNSPECIFIED),
         redacted=record.redacted,
         created_at=record.created_at,
         expires_at=record.expires_at,
@@ -60,9 +63,12 @@ def api_key(record: ApiKey) -> pb.ApiKey:
         rests_on=record.rests_on,
         scopes=record.scopes,
         networks=record.networks,
+        models=record.models,
+        tags={name: value for name, _, value in (one.partition("=") for one in record.tags)},
         last_used_address=record.last_used_address,
         rotated_at=record.rotated_at,
         previous_until=record.previous_until,
+        kind=CREDENTIAL_NUMBERS[record.kind],
     )
 
 

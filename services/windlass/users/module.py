@@ -1,21 +1,71 @@
 """Builds the users service."""
 
 import asyncio
+from functools import partial
 
+from windlass.api.clusters.v1 import clusters_pb2_grpc
+from windlass.api.users.v1 import (
+    certificates_pb2_grpc,
+    directory_pb2_grpc,
+    elevations_pb2_grpc,
+    groups_pb2_grpc,
+    model_policies_pb2_grpc,
+    roles_pb2_grpc,
+    workload_identity_pb2_grpc,
+)
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
+from windlass.core.db.leases import run_loop
+from windlass.core.oidc.issuers import OidcIssuers
 from windlass.core.quotas import Quotas
-from windlass.users.bootstrap import bootstrap
+from windlass.users.certificates.service import CertificatesServicer
+from windlass.users.certificates.store import CertificateStore
+from windlass.users.directory.groups import DirectoryGroupStore
+from windlass.users.directory.people import PeopleStore
+from windlass.users.directory.service import DirectoryServicer
+from windlass.users.directory.settings import DirectoryStore
+from windlass.users.elevations.service import ElevationsServicer
+from windlass.users.elevations.store import ElevationStore
+from windlass.users.encryption.assembly import build_encryption
+from windlass.users.exporting import module as exporting
+from windlass.users.exporting.ends import ExportsEnd
+from windlass.users.groups.projects import ProjectGroups
+from windlass.users.groups.service import GroupsServicer
+from windlass.users.groups.store import GroupStore
 from windlass.users.internal import UsersInternalServicer
 from windlass.users.keys.changes import KeyChanges
+from windlass.users.keys.policies import KeyPolicies
+from windlass.users.keys.policy_service import KeyPoliciesServicer
 from windlass.users.keys.store import KeyStore
-from windlass.users.members import MemberStore
+from windlass.users.keys.unused import TOPIC, UnusedKeys
+from windlass.users.leaving import module as leaving
+from windlass.users.leaving.claims import CLAIMS
+from windlass.users.membership.store import MemberStore
+from windlass.users.model_policies.service import ModelPoliciesServicer
+from windlass.users.model_policies.store import ModelPolicies
+from windlass.users.ownership.bootstrap import bootstrap
 from windlass.users.quotas import TenantQuotas
-from windlass.users.secrets import SecretStore
+from windlass.users.roles.ends import end_roles
+from windlass.users.roles.service import RolesServicer
+from windlass.users.roles.store import RoleStore
+from windlass.users.roster import Roster
 from windlass.users.service import UsersServicer
+from windlass.users.sign_in import module as sign_in
 from windlass.users.store import TenantStore
+from windlass.users.workloads.authority import RuleAuthority
+from windlass.users.workloads.bearers import BearerTokens
+from windlass.users.workloads.clusters import IssuingClusters
+from windlass.users.workloads.exchange import TokenExchange
+from windlass.users.workloads.exchange_service import TokenExchangeServicer
+from windlass.users.workloads.giving import TokenGiver, forget_tokens
+from windlass.users.workloads.judging import TokenJudge
+from windlass.users.workloads.service import WorkloadIdentityServicer
+from windlass.users.workloads.store import FederationRuleStore, WorkloadProviderStore
+from windlass.users.workloads.verification import SubjectTokens
 
 SWEEP_SECONDS = 3600
+# Between two questions for organizations whose unused keys are to be looked for.
+POLL_SECONDS = 15.0
 
 
 async def build(app: App) -> None:
@@ -24,7 +74,7 @@ async def build(app: App) -> None:
     quotas = Quotas(settings.quotas)
     tenants, keys = TenantStore(app.database, quotas), KeyStore(app.database)
     members, key_changes = MemberStore(app.database), KeyChanges(app.database)
-    secrets = SecretStore(app.database, app.keyring.envelope("tenants' secrets"))
+    project_keys, secrets = await build_encryption(app, tenants)
     await bootstrap(
         app.database,
         tenants,
@@ -32,7 +82,6 @@ async def build(app: App) -> None:
         data_dir=settings.data_dir,
         key_prefix=settings.auth.key_prefix,
     )
-    await secrets.rewrap_all()
     app.serve(
         UsersServicer(
             tenants,
@@ -40,20 +89,89 @@ async def build(app: App) -> None:
             keys,
             key_changes,
             secrets,
+            project_keys,
             TenantQuotas(app.database, tenants, quotas),
             app.wake,
             key_prefix=settings.auth.key_prefix,
         ),
         rpc.add_UsersServiceServicer_to_server,
     )
+    roles, roster = RoleStore(app.database), Roster(tenants, members)
+    sign_in.build(app, roster, members)
+    leaving.build(app, tenants, ExportsEnd(app.database, app.wake))
+    exporting.build(app, CLAIMS)
     app.serve(
-        UsersInternalServicer(tenants, keys, key_changes, secrets, app.wake),
+        RolesServicer(app.database, roster, roles, app.wake),
+        roles_pb2_grpc.add_RolesServiceServicer_to_server,
+    )
+    app.serve(
+        ElevationsServicer(ElevationStore(app.database), roster, app.wake),
+        elevations_pb2_grpc.add_ElevationsServiceServicer_to_server,
+    )
+    app.serve(
+        GroupsServicer(GroupStore(app.database), ProjectGroups(app.database), roster, app.wake),
+        groups_pb2_grpc.add_GroupsServiceServicer_to_server,
+    )
+    app.serve(
+        ModelPoliciesServicer(ModelPolicies(app.database), roster, app.wake),
+        model_policies_pb2_grpc.add_ModelPoliciesServiceServicer_to_server,
+    )
+    app.serve(
+        CertificatesServicer(CertificateStore(app.database), tenants, app.wake),
+        certificates_pb2_grpc.add_CertificatesServiceServicer_to_server,
+    )
+    database = app.database
+    app.serve(
+        DirectoryServicer(
+            DirectoryStore(database), PeopleStore(database), DirectoryGroupStore(database), app.wake
+        ),
+        directory_pb2_grpc.add_DirectoryServiceServicer_to_server,
+    )
+    app.background("users.roles", partial(end_roles, roles, app.wake))
+    unused, listener = UnusedKeys(app.database, app.wake), app.wake.listen(TOPIC)
+    app.serve(
+        KeyPoliciesServicer(KeyPolicies(app.database), unused, keys, app.wake),
+        rpc.add_KeyPoliciesServiceServicer_to_server,
+    )
+    app.background(
+        "users.unused_keys",
+        lambda: run_loop(
+            "users.unused_keys",
+            listener,
+            unused.once,
+            poll_seconds=POLL_SECONDS,
+            resting=unused.has_none,
+        ),
+    )
+    app.serve(
+        UsersInternalServicer(tenants, keys, key_changes, secrets, app.wake, app.audit),
         rpc.add_UsersInternalServiceServicer_to_server,
     )
+    _serve_workloads(app, members)
 
     async def sweep() -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             await keys.forget_changes()
+            await forget_tokens(app.database)
 
     app.background("users.sweep", sweep)
+
+
+def _serve_workloads(app: App, members: MemberStore) -> None:
+    issuers = OidcIssuers(app.settings.oidc.allowed_networks)
+    app.on_stop(issuers.close)
+    providers, rules = WorkloadProviderStore(app.database), FederationRuleStore(app.database)
+    clusters = IssuingClusters(app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub))
+    app.serve(
+        WorkloadIdentityServicer(
+            providers, rules, clusters, RuleAuthority(app.database, members), issuers, app.wake
+        ),
+        workload_identity_pb2_grpc.add_WorkloadIdentityServiceServicer_to_server,
+    )
+    judge, giver = TokenJudge(providers, clusters, SubjectTokens(issuers)), TokenGiver(app.database)
+    exchange = TokenExchange(rules, judge, giver, key_prefix=app.settings.auth.key_prefix)
+    app.serve(
+        TokenExchangeServicer(exchange, BearerTokens(rules, judge, giver), rules, app.audit),
+        workload_identity_pb2_grpc.add_TokenExchangeServiceServicer_to_server,
+    )

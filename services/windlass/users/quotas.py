@@ -1,10 +1,13 @@
 """Reading and setting the quotas of organizations and projects."""
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.bounds import MAX_QUOTA
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.quotas import Quota, Quotas, bounds, set_bound, stored_bytes
+from windlass.core.rpc import audited
 from windlass.core.rpc.auth import Principal
 from windlass.users.store import TenantStore, unknown_project
 
@@ -68,5 +71,16 @@ class TenantQuotas:
                     "a project's must be between 1 and that.",
                     param="bound",
                 )
+            await self._note(connection, project_id or organization, quota, bound)
             await set_bound(connection, project_id or organization, quota, bound)
         return await self.get(principal, project_id)
+
+    async def _note(
+        self, connection: AsyncConnection, scope_id: str, quota: Quota, bound: int | None
+    ) -> None:
+        """Has the audit log tell the bound of before, and which there is now."""
+        query = bounds.select().where(bounds.c.scope_id == scope_id, bounds.c.name == quota)
+        row = (await connection.execute(query)).first()
+        named = {"scope_id": scope_id, "name": quota}
+        before = None if row is None else {**named, "bound": row.bound}
+        audited.change(before, None if bound is None else {**named, "bound": bound})

@@ -1,39 +1,35 @@
 """The tenant-facing servicer of users."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.bounds import SECRET_BYTES
-from windlass.core.clock import now_seconds
 from windlass.core.db.paging import cut, page_size
 from windlass.core.db.wake import Wake
-from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.errors import InvalidArgument
+from windlass.core.ids import new_id
 from windlass.core.rpc import audited
 from windlass.core.rpc.auth import current
-from windlass.policy import MEMBERS
 from windlass.users import messages
 from windlass.users.domain import (
     KEYS_TOPIC,
-    KIND_NAMES,
     PROJECTS_TOPIC,
-    SERVICE_ACCOUNT,
-    Member,
-    require_grant,
-    require_kind,
-    require_scope,
-    role_name,
     valid_secret_name,
     valid_title,
-    valid_user,
 )
+from windlass.users.encryption.data_keys import put_current
+from windlass.users.encryption.project_keys import ProjectDataKeys
+from windlass.users.encryption.secrets import SecretStore
 from windlass.users.key_issuing import Issuer
 from windlass.users.keys.changes import KeyChanges
 from windlass.users.keys.store import KeyStore
-from windlass.users.members import MemberStore
+from windlass.users.membership.store import MemberStore
 from windlass.users.quotas import TenantQuotas
-from windlass.users.scope import project_in_scope, sees_organization
-from windlass.users.secrets import SecretStore
+from windlass.users.roster import Roster
+from windlass.users.scope import sees_organization
 from windlass.users.store import TenantStore, unknown_project
 
 # Of those that ended with a member, in one answer.
@@ -50,17 +46,19 @@ class UsersServicer(rpc.UsersServiceServicer):
         keys: KeyStore,
         key_changes: KeyChanges,
         secrets: SecretStore,
+        project_keys: ProjectDataKeys,
         quotas: TenantQuotas,
         wake: Wake,
         *,
         key_prefix: str,
     ):
         self._tenants = tenants
-        self._members = members
         self._keys = keys
         self._secrets = secrets
+        self._project_keys = project_keys
         self._quotas = quotas
         self._wake = wake
+        self._roster = Roster(tenants, members)
         self._issuer = Issuer(tenants, members, keys, key_changes, key_prefix=key_prefix)
 
     async def CreateOrganization(
@@ -68,9 +66,10 @@ class UsersServicer(rpc.UsersServiceServicer):
     ) -> pb.Organization:
         """A new tenant with a default project; the caller is its first owner."""
         title = valid_title(request.title)
-        return messages.organization(
-            await self._tenants.create_organization(title, owner=current().user_id)
-        )
+        made = await self._tenants.create_organization(title, owner=current().user_id)
+        # The event is of the caller's organization, which may stay longer than the title may.
+        audited.change(None, replace(made, title=""), resource=made.id)
+        return messages.organization(made)
 
     async def ListOrganizations(
         self, request: pb.ListOrganizationsRequest, context: Any
@@ -94,28 +93,23 @@ class UsersServicer(rpc.UsersServiceServicer):
             wanted = ""
         return messages.organization(await self._tenants.organization(wanted))
 
-    async def DeleteOrganization(
-        self, request: pb.DeleteOrganizationRequest, context: Any
-    ) -> pb.DeleteOrganizationResponse:
-        """Ends a tenant; never the caller's own, which would lock the installation."""
-        if request.organization_id == current().organization_id:
-            raise InvalidArgument(
-                "You cannot delete the organization that you act in.", param="organization_id"
-            )
-        await self._tenants.organization(request.organization_id)
-        await self._tenants.delete_organization(request.organization_id)
-        self._wake.touch(KEYS_TOPIC)
-        self._wake.touch(PROJECTS_TOPIC)
-        return pb.DeleteOrganizationResponse()
-
     async def CreateProject(self, request: pb.CreateProjectRequest, context: Any) -> pb.Project:
         """A new project of the caller's organization; the caller is its first owner."""
         title, principal = valid_title(request.title), current()
-        return messages.project(
-            await self._tenants.create_project(
-                principal.organization_id, title, owner=principal.user_id
-            )
+        project_id, also = new_id("proj_"), None
+        if wanted := request.external_key_id:
+            key = await self._project_keys.new(principal.organization_id, project_id, wanted)
+            also = partial(put_current, key=key)
+        made = await self._tenants.create_project(
+            principal.organization_id,
+            title,
+            owner=principal.user_id,
+            project_id=project_id,
+            also=also,
         )
+        made = replace(made, external_key_id=wanted)
+        audited.change(None, made, resource=made.id)
+        return messages.project(made)
 
     async def ListProjects(
         self, request: pb.ListProjectsRequest, context: Any
@@ -143,29 +137,27 @@ class UsersServicer(rpc.UsersServiceServicer):
             raise unknown_project(wanted)
         return messages.project(await self._tenants.project(principal.organization_id, wanted))
 
+    async def UpdateProject(self, request: pb.UpdateProjectRequest, context: Any) -> pb.Project:
+        """Changes the title of a project of the caller's organization."""
+        organization_id, title = current().organization_id, valid_title(request.title)
+        return messages.project(
+            await self._tenants.rename_project(organization_id, request.project_id, title)
+        )
+
     async def ArchiveProject(self, request: pb.ArchiveProjectRequest, context: Any) -> pb.Project:
         """Ends a project's use; its rows stay for accounting."""
         project = await self._tenants.project(current().organization_id, request.project_id)
         if project.is_default:
             raise InvalidArgument("The default project cannot be archived.", param="project_id")
         archived = await self._tenants.archive_project(current().organization_id, project.id)
+        audited.change(project, archived)
         self._wake.touch(KEYS_TOPIC)
         self._wake.touch(PROJECTS_TOPIC)
         return messages.project(archived)
 
     async def PutMember(self, request: pb.PutMemberRequest, context: Any) -> pb.Member:
         """Adds a member or changes its role."""
-        principal = current()
-        role = role_name(request.role)
-        user_id = valid_user(request.user_id)
-        project_id = await self._scope(project_in_scope(principal, request.project_id))
-        require_scope(role, project_id)
-        require_grant(principal, role)
-        await self._require_power(project_id, user_id)
-        kind = await self._kind(request, project_id, user_id)
-        require_kind(kind, role)
-        member = Member(principal.organization_id, project_id, user_id, role, now_seconds(), kind)
-        put = await self._members.put(member, by_key=principal.key_id)
+        put = await self._roster.put(current(), request)
         self._wake.touch(KEYS_TOPIC)
         return messages.member(put)
 
@@ -173,17 +165,8 @@ class UsersServicer(rpc.UsersServiceServicer):
         self, request: pb.ListMembersRequest, context: Any
     ) -> pb.ListMembersResponse:
         """Members of the organization, or of one project."""
-        principal = current()
-        wanted = request.project_id
         size = page_size(request.limit)
-        rows = await self._members.list(
-            principal.organization_id,
-            await self._scope(
-                wanted if sees_organization(principal) else project_in_scope(principal, wanted)
-            ),
-            after=request.after,
-            limit=size + 1,
-        )
+        rows = await self._roster.list(current(), request, limit=size + 1)
         page, more = cut(rows, size)
         return pb.ListMembersResponse(members=[messages.member(row) for row in page], has_more=more)
 
@@ -191,15 +174,10 @@ class UsersServicer(rpc.UsersServiceServicer):
         self, request: pb.RemoveMemberRequest, context: Any
     ) -> pb.RemoveMemberResponse:
         """Removes a member; its keys in that scope end, and those that rested on its rights."""
-        principal = current()
-        user_id = valid_user(request.user_id)
-        project_id = await self._scope(project_in_scope(principal, request.project_id))
-        await self._require_power(project_id, user_id)
-        ended = await self._members.remove(
-            principal.organization_id, project_id, user_id, by_key=principal.key_id
-        )
+        ended = await self._roster.remove(current(), request)
         self._wake.touch(KEYS_TOPIC)
-        audited.also(ended)
+        for key in ended:
+            audited.change({"id": key, "kind": "key"}, None, resource=key)
         page, more = cut(await self._keys.newest(ended, limit=SHOWN_KEYS + 1), SHOWN_KEYS)
         return pb.RemoveMemberResponse(ended_keys=map(messages.api_key, page), has_more=more)
 
@@ -207,54 +185,19 @@ class UsersServicer(rpc.UsersServiceServicer):
         self, request: pb.ListAffectedKeysRequest, context: Any
     ) -> pb.ListAffectedKeysResponse:
         """Lists the keys that a removal or a role of a member would take rights from."""
-        principal = current()
-        if not principal.may(MEMBERS):
-            raise PermissionDenied("Only owners see which keys rest on a member.")
-        user_id = valid_user(request.user_id)
-        project_id = await self._scope(project_in_scope(principal, request.project_id))
-        await self._require_power(project_id, user_id)
-        role = role_name(request.role) if request.role else ""
-        if role:
-            require_scope(role, project_id)
         size = page_size(request.limit)
-        rows = await self._members.affected_keys(
-            Member(principal.organization_id, project_id, user_id, role, 0),
-            after=request.after,
-            limit=size + 1,
-        )
+        rows = await self._roster.affected_keys(current(), request, limit=size + 1)
         page, more = cut(rows, size)
         return pb.ListAffectedKeysResponse(
             keys=[messages.affected_key(key, becomes) for key, becomes in page], has_more=more
         )
-
-    async def _scope(self, project_id: str) -> str:
-        """The project itself, empty for the organization; raises NotFound for a foreign one."""
-        if project_id:
-            await self._tenants.project(current().organization_id, project_id)
-        return project_id
-
-    async def _kind(self, request: pb.PutMemberRequest, project_id: str, user_id: str) -> str:
-        """The kind of the member: as asked, as in the organization already, or a person."""
-        if request.kind:
-            return KIND_NAMES[request.kind]
-        known = {
-            await self._members.kind_of(current().organization_id, scope, user_id)
-            for scope in dict.fromkeys((project_id, ""))
-        }
-        return SERVICE_ACCOUNT if SERVICE_ACCOUNT in known else "person"
-
-    async def _require_power(self, project_id: str, user_id: str) -> None:
-        """Raises PermissionDenied for a person whose role is above the caller's."""
-        principal = current()
-        held = await self._members.roles_of(principal.organization_id, project_id, user_id)
-        for role in sorted(held):
-            require_grant(principal, role)
 
     async def CreateApiKey(
         self, request: pb.CreateApiKeyRequest, context: Any
     ) -> pb.CreateApiKeyResponse:
         """A new key of the caller or of a member; the secret is shown here alone."""
         key, secret = await self._issuer.create(current(), request)
+        audited.change(None, key, resource=key.id)
         return pb.CreateApiKeyResponse(key=messages.api_key(key), secret=secret)
 
     async def ListApiKeys(
@@ -263,15 +206,14 @@ class UsersServicer(rpc.UsersServiceServicer):
         """Owners see the keys of their scope, members their own."""
         principal = current()
         size = page_size(request.limit)
-        rows = await self._issuer.list(
-            principal,
-            asked=request.project_id,
-            project_id=await self._scope(project_in_scope(principal, request.project_id)),
-            after=request.after,
-            limit=size + 1,
-        )
+        project_id = await self._roster.scope(principal, request.project_id)
+        rows = await self._issuer.list(principal, request, project_id=project_id, limit=size + 1)
         page, more = cut(rows, size)
         return pb.ListApiKeysResponse(keys=[messages.api_key(row) for row in page], has_more=more)
+
+    async def GetApiKey(self, request: pb.GetApiKeyRequest, context: Any) -> pb.ApiKey:
+        """Returns one key that the caller may see."""
+        return messages.api_key(await self._issuer.get(current(), request.key_id))
 
     async def RevokeApiKey(self, request: pb.RevokeApiKeyRequest, context: Any) -> pb.ApiKey:
         """Ends a key within the caller's scope, and what was made with it."""

@@ -1,6 +1,7 @@
 """Every query on organizations and projects."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,11 +14,14 @@ from windlass.core.db.paging import newest_first
 from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
-from windlass.policy import ORGANIZATION_OWNER, PLATFORM_ROLES, PROJECT_OWNER
+from windlass.core.rpc import audited
+from windlass.policy import ORGANIZATION_OWNER, PROJECT_OWNER
 from windlass.users.domain import Organization, Project
-from windlass.users.keys.revocation import note, resting_on, revoke_where
-from windlass.users.members import lock_owners, require_platform_admin
+from windlass.users.keys.revocation import note, of_operators, revoke_where
 from windlass.users.tables import api_keys, members, organizations, projects
+
+# Work of another within a transaction of these queries.
+Also = Callable[[AsyncConnection], Awaitable[None]]
 
 
 def _organization(row: Any) -> Organization:
@@ -32,14 +36,13 @@ def _project(row: Any) -> Project:
         created_at=row.created_at,
         archived_at=row.archived_at,
         is_default=row.is_default,
+        external_key_id=row.external_key_id,
     )
 
 
-async def _reconsider(connection: AsyncConnection, organization_id: str) -> None:
+async def reconsider(connection: AsyncConnection, organization_id: str) -> None:
     """Makes holders of cached keys ask again about those that reach into all of an organization."""
-    reaching = sa.or_(
-        api_keys.c.organization_id == organization_id, api_keys.c.role.in_(PLATFORM_ROLES)
-    )
+    reaching = sa.or_(api_keys.c.organization_id == organization_id, of_operators())
     await note(connection, sa.and_(api_keys.c.project_id == "", reaching))
 
 
@@ -105,39 +108,22 @@ class TenantStore:
             raise NotFound(f"No organization {organization_id!r}.", param="organization_id")
         return found[0]
 
-    async def delete_organization(self, organization_id: str) -> None:
-        """Marks it deleted, archives its projects, revokes its keys; idempotent.
-
-        Raises FailedPrecondition where the last administrator of the platform is a member.
-        """
-        async with self._database.begin() as connection:
-            await lock_owners(connection)
-            gone = members.c.organization_id == organization_id
-            await require_platform_admin(connection, without=gone)
-            await connection.execute(
-                organizations.update()
-                .where(organizations.c.id == organization_id, organizations.c.deleted_at == 0)
-                .values(deleted_at=now_seconds())
-            )
-            await connection.execute(
-                projects.update()
-                .where(projects.c.organization_id == organization_id, projects.c.archived_at == 0)
-                .values(archived_at=now_seconds())
-            )
-            await revoke_where(
-                connection, organization_id, api_keys.c.organization_id == organization_id
-            )
-            await _reconsider(connection, organization_id)
-            query = sa.select(members.c.user_id).where(gone).distinct()
-            await note(connection, resting_on((await connection.execute(query)).scalars().all()))
-
-    async def create_project(self, organization_id: str, title: str, *, owner: str) -> Project:
-        """A new project and its first owner.
+    async def create_project(
+        self,
+        organization_id: str,
+        title: str,
+        *,
+        owner: str,
+        project_id: str = "",
+        also: Also | None = None,
+    ) -> Project:
+        """A new project and its first owner; `also` adds to it in the same transaction.
 
         Raises AlreadyExists when the organization has one of that title, PermissionDenied
-        `quota_exceeded`.
+        `quota_exceeded`, and what `also` raises.
         """
-        project = Project(new_id("proj_"), organization_id, title, now_seconds(), 0, False)
+        wanted = project_id or new_id("proj_")
+        project = Project(wanted, organization_id, title, now_seconds(), 0, False)
         statement = projects.insert().values(
             id=project.id,
             organization_id=organization_id,
@@ -146,10 +132,13 @@ class TenantStore:
         )
         try:
             async with self._database.begin() as connection:
+                await _require_live(connection, organization_id)
                 may = await self._quotas.hold(connection, Quota.PROJECTS, organization_id, "")
                 count = (await connection.execute(_live_projects(organization_id))).scalar_one()
                 may.require(organization=count + 1, project=0)
                 await connection.execute(statement)
+                if also is not None:
+                    await also(connection)
                 await connection.execute(
                     members.insert().values(
                         organization_id=organization_id,
@@ -160,9 +149,7 @@ class TenantStore:
                     )
                 )
         except IntegrityError as error:
-            raise AlreadyExists(
-                f"The project {title!r} exists already. Choose another title.", param="title"
-            ) from error
+            raise _taken(title) from error
         return project
 
     async def count_projects(self, organization_id: str) -> int:
@@ -206,33 +193,68 @@ class TenantStore:
             raise unknown_project(project_id)
         return _project(row)
 
+    async def rename_project(self, organization_id: str, project_id: str, title: str) -> Project:
+        """Changes a project's title; raises NotFound, and AlreadyExists as `create_project`."""
+        own = sa.and_(projects.c.organization_id == organization_id, projects.c.id == project_id)
+        try:
+            async with self._database.begin() as connection:
+                query = projects.select().where(own).with_for_update()
+                if (found := (await connection.execute(query)).first()) is not None:
+                    audited.change(_project(found), replace(_project(found), title=title))
+                await connection.execute(projects.update().where(own).values(title=title))
+        except IntegrityError as error:
+            raise _taken(title) from error
+        return await self.project(organization_id, project_id)
+
     async def archive_project(self, organization_id: str, project_id: str) -> Project:
         """Archives it and revokes its keys; idempotent; raises NotFound."""
         async with self._database.begin() as connection:
-            await connection.execute(
-                projects.update()
-                .where(
-                    projects.c.organization_id == organization_id,
-                    projects.c.id == project_id,
-                    projects.c.archived_at == 0,
-                )
-                .values(archived_at=now_seconds())
-            )
-            await revoke_where(
-                connection,
-                organization_id,
-                sa.and_(
-                    api_keys.c.organization_id == organization_id,
-                    api_keys.c.project_id == project_id,
-                ),
-            )
-            await _reconsider(connection, organization_id)
+            await archive(connection, organization_id, project_id)
         return await self.project(organization_id, project_id)
+
+
+async def archive(connection: AsyncConnection, organization_id: str, project_id: str) -> bool:
+    """Archives a project and revokes its keys; returns whether it was live."""
+    archived = await connection.execute(
+        projects.update()
+        .where(
+            projects.c.organization_id == organization_id,
+            projects.c.id == project_id,
+            projects.c.archived_at == 0,
+        )
+        .values(archived_at=now_seconds())
+    )
+    await revoke_where(
+        connection,
+        organization_id,
+        sa.and_(
+            api_keys.c.organization_id == organization_id,
+            api_keys.c.project_id == project_id,
+        ),
+    )
+    await reconsider(connection, organization_id)
+    return bool(archived.rowcount)
+
+
+async def _require_live(connection: AsyncConnection, organization_id: str) -> None:
+    """Keeps the organization from being deleted until the transaction ends; raises NotFound."""
+    # Its erasure is of the projects that it has then.
+    query = sa.select(organizations.c.id).where(
+        organizations.c.id == organization_id, organizations.c.deleted_at == 0
+    )
+    if (await connection.execute(query.with_for_update(read=True))).first() is None:
+        raise NotFound(f"No organization {organization_id!r}.", param="organization_id")
 
 
 def _live_projects(organization_id: str) -> sa.Select[int]:
     return sa.select(sa.func.count()).where(
         projects.c.organization_id == organization_id, projects.c.archived_at == 0
+    )
+
+
+def _taken(title: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"The project {title!r} exists already. Choose another title.", param="title"
     )
 
 

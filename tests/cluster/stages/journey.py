@@ -59,8 +59,12 @@ class Journey:
             {"cidr": f"{cluster.host}/32", "ports": ports} for cluster in self.clusters.values()
         ]
 
-    def json(self, method: str, path: str, key: str = "", **body: Any) -> Any:
+    def json(
+        self, method: str, path: str, key: str = "", *, organization: str = "", **body: Any
+    ) -> Any:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if organization:
+            headers["OpenAI-Organization"] = organization
         answer = self.http.request(method, f"/v1{path}", json=body or None, headers=headers)
         assert answer.is_success, answer.text
         return answer.json()
@@ -119,10 +123,14 @@ class Journey:
             }
         )
 
-    def team(self, name: str, *clusters: str, urgent: bool = False) -> Project:
+    def team(
+        self, name: str, *clusters: str, urgent: bool = False, organization: str = ""
+    ) -> Project:
         """A project that may use these clusters, with its namespace ready there."""
-        project = self.json("POST", "/projects", title=name)["id"]
-        key = self.json("POST", "/api_keys", name=name, project_id=project)["value"]
+        there = {"organization": organization}
+        project = self.json("POST", "/projects", title=name, **there)["id"]
+        made = self.json("POST", "/api_keys", name=name, project_id=project, **there)
+        key = made["value"]
         namespace = ""
         for cluster in clusters:
             path = f"/clusters/{self.ids[cluster]}/assignments/{project}"
@@ -191,10 +199,17 @@ def platform(folder: Path, clusters: dict[str, TestCluster]) -> Iterator[tuple[W
     hosts = [cluster.host for cluster in clusters.values()]
     Authority(folder / "pki").issue("server", "windlass", [], ["127.0.0.1", "localhost", *hosts])
     authority = folder / "pki" / "ca.crt"
+    with trusting(authority):
+        yield _described(folder, hosts[0], authority)
+
+
+@contextlib.contextmanager
+def trusting(authority: Path) -> Iterator[None]:
+    """Has this process, and what it starts, trust an authority."""
     before = os.environ.get("SSL_CERT_FILE")
     os.environ["SSL_CERT_FILE"] = str(authority)
     try:
-        yield _described(folder, hosts[0], authority)
+        yield
     finally:
         os.environ.pop("SSL_CERT_FILE")
         if before is not None:

@@ -133,7 +133,10 @@ def test_a_deleted_organization_takes_its_keys_along(tenants: Tenants) -> None:
         key = http.post("/v1/api_keys", json=body, headers=scoped).json()["value"]
         with admin.windlass.http(key) as theirs:
             assert theirs.get("/v1/me").status_code == 200
-            assert http.delete(f"/v1/organizations/{organization}").status_code == 200
+            path = f"/v1/organizations/{organization}"
+            assert refusal(http.delete(path), 409).code == "not_confirmed"
+            assert theirs.get("/v1/me").status_code == 200
+            assert http.delete(path, params={"title": "Gone"}).status_code == 200
             # Until the gateway hears of it, the key's organization is merely not found.
             answer = refused_soon(lambda: theirs.get("/v1/me"), before=404)
             assert refusal(answer, 401).code == "invalid_api_key"

@@ -120,7 +120,11 @@ def test_a_webhook_that_may_have_heard_is_told_the_same_again(installation: Kill
 
 
 def test_every_point_has_a_case() -> None:
-    """Those of the tunnel have theirs in `tests/faults/tunnel`."""
-    named = {point for point in named_points() if not point.startswith("tunnel.")}
+    """Those of the tunnel have theirs in `tests/faults/tunnel`, those of erasures in
+    `tests/faults/test_erasures_killed.py`, of exports beside it, those of the audit log in
+    `tests/integration/tenancy/audit`, those of keys in other tests.
+    """
+    others = ("tunnel.", "keyring.", "secrets.", "erasures.", "exports.", "rbac.audit_")
+    named = {point for point in named_points() if not point.startswith(others)}
     assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED, SENT}
     assert named > SHORT

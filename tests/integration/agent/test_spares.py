@@ -91,6 +91,8 @@ async def test_a_spare_that_died_is_replaced_by_a_start(world: World) -> None:
         await run(world, "job-0")
         dead = await spare(world)
         dead.kill()
+        # One that dies with a job at hand is that job's failure.
+        await until(lambda: not lives(dead.pid))
         assert await run(world, "job-1") != dead.pid
         assert (await spare(world)).pid != dead.pid
     assert [len(world.starts(f"job-{n}-1")) for n in (0, 1)] == [1, 1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.tenancy.external_keys.resealer import assembled
 from tests.support.environments import postgres
 from tests.support.processes.command import windlass
 from tests.support.processes.shell import Shell
@@ -18,7 +19,7 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
 from windlass.maintenance.database import open_database
-from windlass.users.secrets import SecretStore
+from windlass.users.encryption.keepers import KeyKeepers
 
 NO_AGENT = {"agent": {"enabled": False}}
 
@@ -36,7 +37,8 @@ async def revealed(settings: Settings, project: str, name: str) -> bytes:
     async with open_database(settings) as url:
         database = Database(url, pool_size=2)
         keyring = await open_keyring(settings, database)
-        store = SecretStore(database, keyring.envelope("tenants' secrets"))
+        keepers = KeyKeepers(settings.external_keys, keyring.envelope("external keys' credentials"))
+        _, store = assembled(database, keepers, settings, keyring)
         try:
             return await store.reveal(project, name)
         finally:

@@ -89,7 +89,7 @@ def test_tenants_members_and_keys(shell: Shell) -> None:
 def test_organizations_and_clusters(shell: Shell) -> None:
     organization = str(shell.object("orgs", "create", "Guests")["id"])
     assert shell.object("orgs", "get", organization)["title"] == "Guests"
-    shell.data("orgs", "delete", organization, "--yes")
+    shell.data("orgs", "delete", organization, "--title", "Guests")
     assert organization not in shell.data("orgs", "list")
     cluster = shell.object("clusters", "register", "edge")
     assert str(cluster["registration_key"])

@@ -14,6 +14,9 @@ from tests.support.fakes import vault
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import Envelope, KeyringError, open_keyring
+from windlass.core.keyring.root import open_root, retire_others, seal_root
+from windlass.core.keyring.seals import SealStore
+from windlass.core.keyring.wrapping import LocalWrappingKey, parse_keys
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 
@@ -52,13 +55,13 @@ async def test_a_data_folder_of_its_own_has_another_key_and_says_so(
     database: Database, tmp_path: Path
 ) -> None:
     first = await open_keyring(settings(tmp_path / "a"), database)
-    missing = rf"{tmp_path}/b/keys/master\.key does not exist.*master_key\.file"
+    missing = rf"{tmp_path}/b/keys/master\.key does not exist.*master_key"
     with pytest.raises(KeyringError, match=missing):
         await open_keyring(settings(tmp_path / "b"), database)
     assert not (tmp_path / "b").exists(), "a key that opens nothing is not made"
     (tmp_path / "b/keys").mkdir(parents=True)
     (tmp_path / "b/keys/master.key").write_bytes(os.urandom(32))
-    with pytest.raises(KeyringError, match=r"not the one of this database .*master_key\.file"):
+    with pytest.raises(KeyringError, match=r"not the one of this database .*master_key"):
         await open_keyring(settings(tmp_path / "b"), database)
     again = await open_keyring(settings(tmp_path / "a"), database)
     assert again.derive("x") == first.derive("x")
@@ -69,24 +72,81 @@ async def test_a_master_key_rotates_and_the_old_one_retires(
     database: Database, tmp_path: Path
 ) -> None:
     old = await open_keyring(settings(tmp_path, key=ONE), database)
-    both = await open_keyring(settings(tmp_path, key=f"{TWO},{ONE}"), database)
-    assert (await open_keyring(settings(tmp_path, key=TWO), database)).derive("x") == (
-        both.derive("x")
-    )
-    assert both.derive("x") == old.derive("x")
+    both = settings(tmp_path, key=f"{TWO},{ONE}")
+    assert (await open_keyring(both, database)).derive("x") == old.derive("x")
+    # Until it is retired: a process that has not heard of the new one yet may start again.
+    for key in (ONE, TWO):
+        ring = await open_keyring(settings(tmp_path, key=key), database)
+        assert ring.derive("x") == old.derive("x")
+    opened, store = await open_root(both, database), SealStore(database)
+    assert [seal.master_key_id for seal in opened.seals] == [_name(ONE), _name(TWO)]
+    assert await retire_others(opened, store) == [_name(ONE)]
     with pytest.raises(KeyringError):
         await open_keyring(settings(tmp_path, key=ONE), database)
+    ring = await open_keyring(settings(tmp_path, key=TWO), database)
+    assert ring.derive("x") == old.derive("x")
+    assert [seal.master_key_id for seal in await store.all()] == [_name(TWO)]
 
 
-async def test_a_local_key_moves_to_vault(database: Database, tmp_path: Path) -> None:
+async def test_what_does_not_seal_cannot_retire_the_others(
+    database: Database, tmp_path: Path
+) -> None:
+    await open_keyring(settings(tmp_path, key=ONE), database)
+    store = SealStore(database)
+    opened = await open_root(settings(tmp_path, key=f"{TWO},{ONE}"), database)
+    with pytest.raises(KeyringError, match="does not seal the root key"):
+        await retire_others(opened, store)
+    await asyncio.gather(*(seal_root(opened, store) for _ in range(3)))
+    opened = await open_root(settings(tmp_path, key=f"{TWO},{ONE}"), database)
+    await seal_root(opened, store)
+    with pytest.raises(KeyringError, match="sealed anew meanwhile"):
+        await retire_others(opened, store)
+    assert len(await store.all()) == 2
+
+
+async def test_a_local_key_moves_to_vault_and_back(database: Database, tmp_path: Path) -> None:
     before = await open_keyring(settings(tmp_path, key=ONE), database)
     with vault.running() as address:
         transit = {"address": address, "token": vault.TOKEN}
-        await open_keyring(settings(tmp_path, key=ONE, vault=transit), database)
-        alone = await open_keyring(settings(tmp_path / "b", vault=transit), database)
-        assert alone.derive("x") == before.derive("x")
-    with pytest.raises(KeyringError, match="does not answer"):
+        both = settings(tmp_path, key=ONE, vault=transit)
+        await open_keyring(both, database)
+        alone = settings(tmp_path / "b", vault=transit)
+        assert (await open_keyring(alone, database)).derive("x") == before.derive("x")
+        vault.rotate(address)
+        await seal_root(await open_root(alone, database), SealStore(database))
+        assert (await open_keyring(alone, database)).derive("x") == before.derive("x")
+        back = settings(tmp_path, key=ONE, vault=transit, keeper="local")
+        opened = await open_root(back, database)
+        assert await retire_others(opened, SealStore(database)) == ["vault:transit/windlass"]
+        with pytest.raises(KeyringError, match="not the one of this database"):
+            await open_keyring(alone, database)
+    assert (await open_keyring(settings(tmp_path, key=ONE), database)).derive("x") == (
+        before.derive("x")
+    )
+
+
+async def test_a_keeper_that_is_away_stops_a_start_unless_another_opens(
+    database: Database, tmp_path: Path
+) -> None:
+    with vault.running() as address:
+        transit = {"address": address, "token": vault.TOKEN}
+        before = await open_keyring(settings(tmp_path, vault=transit), database)
+        await open_keyring(settings(tmp_path, key=ONE, keeper="local", vault=transit), database)
+    with pytest.raises(KeyringError, match=r"cannot be used: .*does not answer"):
         await open_keyring(settings(tmp_path, vault=transit), database)
+    # What was opened works on.
+    assert await before.shared("ca", lambda: b"made") == b"made"
+    both = await open_keyring(settings(tmp_path, key=ONE, vault=transit), database)
+    assert both.derive("x") == before.derive("x")
+
+
+async def test_a_keeper_that_is_not_named_is_refused(database: Database, tmp_path: Path) -> None:
+    with pytest.raises(KeyringError, match=r"master_key\.keeper is aws"):
+        await open_keyring(settings(tmp_path, key=ONE, keeper="aws"), database)
+
+
+def _name(key: str) -> str:
+    return LocalWrappingKey(parse_keys(key)).id
 
 
 async def test_secrets_sealed_before_there_was_a_root_key_still_open(

@@ -17,6 +17,7 @@ from windlass.targets import MODULES
 EVERY = {"process", "rpc", "database", "outbox"}
 OWN = {
     "gateway": {"gateway"},
+    "rbac": {"rbac"},
     "clusters": {"clusters"},
     "jobs": {"jobs"},
     "inference": {"inference"},
@@ -60,7 +61,7 @@ def scraped(windlass: Windlass, target: str) -> set[str]:
 
 
 # Of those without metrics of their own, a few are enough for every change.
-LATER = {"rbac", "files", "usage", "federation"}
+LATER = {"files", "usage", "federation"}
 assert not LATER & OWN.keys()
 
 

@@ -22,7 +22,8 @@ from windlass.core import clock
 from windlass.core.errors import REASON_KEY, Unavailable
 from windlass.core.operations import status_of
 from windlass.core.rpc import auth
-from windlass.gateway.authentication.authenticator import Authenticator, MadeUpKey
+from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.credentials import MadeUpKey
 from windlass.gateway.authentication.grace import SETTLE_SECONDS
 from windlass.key_cache import TRUST_SECONDS
 

@@ -20,9 +20,11 @@ from tests.support.environments.certificates import self_signed
 from tests.support.waiting import until
 
 from windlass.core.config import HttpSection
-from windlass.gateway.listener import HttpServer
+from windlass.gateway.asgi import respond
+from windlass.gateway.listener import HttpServer, connection_limiter, protocol
 
 GET = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n"
+WHOLE = 2**24
 SHORT = {"head_seconds": 1.0, "body_seconds": 1.0, "write_seconds": 1.0}
 
 
@@ -34,13 +36,19 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """/small answers at once; /large sends without end; /body reads all that comes first."""
+    """/small answers at once; /large sends without end; /body reads all that comes first.
+
+    /whole is large as well, and sent at once.
+    """
     sizes = {"/large": 2**16}
     if scope["path"] == "/body":
         while (message := await receive())["type"] == "http.request" and message["more_body"]:
             pass
         if message["type"] == "http.disconnect":
             return
+    if scope["path"] == "/whole":
+        await respond(send, 200, [], b"x" * WHOLE)
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for _ in range(10_000 if scope["path"] in sizes else 0):
         await send({"type": "http.response.body", "body": b"x" * 2**16, "more_body": True})
@@ -48,8 +56,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def listening(**settings: Any) -> AsyncIterator[HttpServer]:
-    server = HttpServer(application, HttpSection(port=0, **settings))
+async def listening(app: Any = application, **settings: Any) -> AsyncIterator[HttpServer]:
+    server = HttpServer(app, HttpSection(port=0, **settings))
     task = asyncio.create_task(server.run())
     await server.started.wait()
     try:
@@ -170,6 +178,34 @@ async def test_an_answer_that_is_read_slowly(rate: int, ends: bool) -> None:
         assert bool(server.connections) is not ends
 
 
+async def test_an_answer_that_is_read_slowly_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever would end the connection after it: a request, its rest, or others that come."""
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limiter, "SWEEP_SECONDS", 0.1)
+
+    async def size(connection: bytes) -> int:
+        async with raw(server.port) as client:
+            head = b"GET /whole HTTP/1.1\r\nhost: x\r\nconnection: %b\r\n\r\n"
+            await client.send(head % connection)
+            first = b""
+            for _ in range(16):
+                first += await client.reader.read(2**10)
+                await asyncio.sleep(0.1)
+            return len((first + await client.all()).partition(b"\r\n\r\n")[2])
+
+    async with listening(keep_alive_seconds=1, max_connections=64) as server:
+        sizes = asyncio.gather(size(b"close"), size(b"keep-alive"))
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(64):
+                other = await stack.enter_async_context(raw(server.port))
+                await other.send(GET)
+                assert await other.status() == 200
+            assert [*await sizes] == [WHOLE, WHOLE]
+        await until_closed(server)
+
+
 async def test_a_body_that_nobody_reads() -> None:
     async with listening() as server, raw(server.port) as client:
         await client.send(b"POST /small HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n")
@@ -241,6 +277,63 @@ async def test_a_handshake_that_does_not_come(tmp_path: Path) -> None:
             assert await half[0].all() == b""
             assert await half[-1].all() == b""
         await until_closed(server)
+
+
+async def test_a_connection_that_rests_is_closed_and_one_that_asks_is_not() -> None:
+    async with listening(keep_alive_seconds=2) as server, raw(server.port) as asking:
+        async with raw(server.port) as resting:
+            await resting.send(GET)
+            assert await resting.status() == 200
+            ended = asyncio.create_task(resting.all())
+            while not ended.done():
+                await asking.send(GET)
+                assert await asking.status() == 200
+                await asking.reader.readuntil(b"done\r\n0\r\n\r\n")
+                await asyncio.wait([ended], timeout=0.5)
+            assert ended.result().endswith(b"done\r\n0\r\n\r\n")
+        assert server.connections == 1
+
+
+async def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
+    async with listening() as server, raw(server.port) as client:
+        await client.send(GET * 3 + b"GET /%73mall?a=b HTTP/1.0\r\n\r\n")
+        answers = await client.all()
+    assert answers.count(b"HTTP/1.1 200 ") == 4
+    assert answers.count(b"done") == 4
+
+
+async def test_who_leaves_with_a_request_in_line_has_left_the_one_before_it() -> None:
+    begun, left = asyncio.Event(), asyncio.Event()
+
+    async def waits(_: Any, receive: Any, __: Any) -> None:
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    async with listening(waits) as server:
+        async with raw(server.port) as client:
+            await client.send(GET * 2)
+            await begun.wait()
+        async with asyncio.timeout(10):
+            await left.wait()
+
+
+async def test_no_refusal_comes_amid_an_answer() -> None:
+    begun = asyncio.Event()
+
+    async def slow(_: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        begun.set()
+        await receive()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with listening(slow) as server, raw(server.port) as client:
+        await client.send(GET)
+        await begun.wait()
+        await client.send(GET + b"nonsense\r\n\r\n")
+        assert (await client.all()).count(b"HTTP/1.1") == 1
 
 
 async def test_an_answer_has_the_date_of_its_request() -> None:

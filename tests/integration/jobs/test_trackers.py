@@ -92,6 +92,7 @@ async def test_the_runner_alone_is_told_the_secret(
     plane: JobsPlane, tenant: Tenant, agent: ScriptedAgent
 ) -> None:
     other = await plane.tenant("proj_b", "org-Other")
+    await plane.make_known(tenant)
     await other.put_secret("wandb", b"of-another-tenant")
     await tenant.put_secret("wandb", SECRET)
     await tenant.put_secret("mlflow", SECRET + b"2")

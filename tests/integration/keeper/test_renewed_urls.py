@@ -1,13 +1,17 @@
 """Downloads that take longer than their URLs are good for, from a store that refuses old ones."""
 
+import asyncio
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
+from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
@@ -150,3 +154,36 @@ async def test_a_prefetch_goes_on_with_the_urls_of_its_newest_order(
     assert (status.phase, status.generation) == (clusters_pb2.PHASE_SUCCEEDED, 2)
     assert origin.asked == dict.fromkeys(CONTENT, 1)
     await driver.close()
+
+
+async def test_no_file_is_closed_while_a_thread_still_writes_it(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the agent opens next would have its number, and get what the thread writes."""
+    writes, go_on = threading.Event(), threading.Event()
+
+    def update(_: bytes) -> None:
+        writes.set()
+        go_on.wait(10)
+
+    def is_open() -> bool:
+        links = list[str]()
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):
+                links.append(str(link.readlink()))
+        return any(f"{tmp_path}/" in link and ".part-0.part" in link for link in links)
+
+    monkeypatch.setattr(
+        subject, "hashlib", SimpleNamespace(sha256=lambda: SimpleNamespace(update=update))
+    )
+    first = [file for file in origin.signed() if file.path == "part-0"]
+    fetching = asyncio.create_task(ModelCache(tmp_path / "kept").fetch("mv-a", first))
+    await asyncio.to_thread(writes.wait, 10)
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert is_open()
+    go_on.set()
+    del fetching
+    async with asyncio.timeout(10):
+        await until(lambda: not is_open())

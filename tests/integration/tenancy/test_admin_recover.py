@@ -9,8 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.support.environments.client_certificates import made
 from tests.support.environments.postgres import reachable_folder, remove_database
 from tests.support.services.front import running_front
+from tests.support.waiting import until
 
 from windlass.embedded_postgres import EmbeddedPostgres
 
@@ -29,6 +31,13 @@ async def test_whoever_was_locked_out_comes_back(database_url: str, tmp_path: Pa
         async with front.http() as http:
             me = (await http.get("/v1/me")).json()["principal"]
             assert (await http.delete(f"/v1/api_keys/{me['key_id']}")).status_code == 200
+        # As if a directory had put her out.
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO users_people (organization_id, user_id, deactivated_at, created_at,"
+                " updated_at) VALUES (%s, 'ann', 1, 1, 1)",
+                (me["organization_id"],),
+            )
         path = tmp_path / "new.key"
         done = recover("--output", str(path), "--user", "ann", url=plain)
         assert done.returncode == 0, done.stderr
@@ -42,6 +51,28 @@ async def test_whoever_was_locked_out_comes_back(database_url: str, tmp_path: Pa
         (told,) = [one for one in listed if one["action"] == "windlass.admin/recover"]
         assert (told["key_id"], told["resource"]) == (me["key_id"], "ann")
         assert told["user_id"].startswith("local:")
+
+
+async def test_demands_of_certificates_are_taken_away(database_url: str, tmp_path: Path) -> None:
+    url, authority = "/v1/organization/certificates", made("authority", ca=True)
+    http_section = {"trusted_proxies": ["127.0.0.1/32"]}
+    async with (
+        running_front(database_url, tmp_path / "data", http=http_section) as front,
+        front.http() as http,
+    ):
+        one = (await http.post(url, json={"certificate": authority.pem})).json()["id"]
+        body = {"certificate_ids": [one], "force": True}
+        assert (await http.post(f"{url}/activate", json=body)).status_code == 200
+        await until(lambda: http.get("/v1/me"), holds=lambda got: got.status_code == 403)
+        path = tmp_path / "new.key"
+        plain = database_url.replace("+psycopg", "")
+        done = recover("--output", str(path), url=plain)
+        assert done.returncode == 0, done.stderr
+        assert (await http.get("/v1/me")).status_code == 403
+        done = recover("--output", str(path), "--without-certificates", url=plain)
+        assert done.returncode == 0, done.stderr
+        await until(lambda: http.get("/v1/me"), 2.0, holds=lambda got: got.status_code == 200)
+        assert [it["active"] for it in (await http.get(url)).json()["data"]] == [False]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from windlass.policy import OWNER_ROLES, ROLES, lesser
 from windlass.users.domain import ApiKey, Member
 from windlass.users.keys import store as keys_module
 from windlass.users.keys.store import KeyStore
-from windlass.users.members import MemberStore
+from windlass.users.membership.store import MemberStore
 from windlass.users.store import TenantStore
 
 T = TypeVar("T")
@@ -226,7 +226,7 @@ class Memberships(RuleBasedStateMachine):
             found = await self.keys.lookup(identifier.encode(), organization_id="", project_id="")
         except Unauthenticated:
             return None
-        return found.role
+        return found.roles[0] if found.roles else ""
 
     @invariant()
     def nobody_is_locked_out(self) -> None:

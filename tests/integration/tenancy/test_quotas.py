@@ -165,13 +165,17 @@ async def test_one_tenant_at_its_bound_leaves_the_other_alone(front: Front) -> N
 
 
 async def test_two_processes_never_both_take_the_last_one(database_url: str) -> None:
-    """Each has connections of its own; without the lock both would count the same."""
-    quotas = Quotas(QuotasSection(projects=5))
+    """Each has connections of its own; without the lock both would count the same.
+
+    One project is there from the beginning.
+    """
+    quotas = Quotas(QuotasSection(projects=6))
     ours, theirs = Database(database_url, pool_size=8), Database(database_url, pool_size=8)
     try:
         stores = [TenantStore(ours, quotas), TenantStore(theirs, quotas)]
+        organization = (await stores[0].create_organization("Acme", owner="user")).id
         made = await asyncio.gather(
-            *(stores[n % 2].create_project("org", f"p{n}", owner="user") for n in range(20)),
+            *(stores[n % 2].create_project(organization, f"p{n}", owner="user") for n in range(20)),
             return_exceptions=True,
         )
         refused = [one for one in made if isinstance(one, PermissionDenied)]

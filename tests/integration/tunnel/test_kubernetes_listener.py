@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.fakes.api_server import ApiServer, running_api_server
+from tests.support.fakes.oidc_issuer import OidcIssuer
 from tests.support.services.access_plane import (
     CREDENTIAL,
     AccessPlane,
@@ -153,8 +154,8 @@ async def test_every_request_of_a_connection_is_judged_and_audited(
             ("kubernetes/get pods", "/namespaces/windlass-acme/pods/p", "OK"),
         ]
     ]
-    who = {(one.project_id, one.user_id, one.key_id) for one in events}
-    assert who == {(by.project_id, by.user_id, by.key_id)}
+    who = {(one.project_id, one.user_id, one.key_id, one.address) for one in events}
+    assert who == {(by.project_id, by.user_id, by.key_id, "127.0.0.1")}
     assert len(await other.audited()) == 2
     client.close()
 
@@ -231,7 +232,9 @@ async def test_tokens_are_for_one_cluster_and_one_time(plane: AccessPlane, acme:
     principal = plane.platform.gateway.sign_principal(acme.principal)
     service = plane.platform.app.tokens.sign_service()
     client._root = f"/clusters/{plane.cluster_id}"
-    for token in (principal, service, acme.key, "a.b.c", "x" * 3000):
+    # A workload's own token is a key at the API alone.
+    foreign = OidcIssuer(url="https://issuer.example").token(aud="x/wir_" + "n" * 24)
+    for token in (principal, service, acme.key, foreign, "a.b.c", "x" * 3000):
         assert (await client.ask("GET /version", token)).status == 401
     claims = {
         "org": acme.principal.organization_id,

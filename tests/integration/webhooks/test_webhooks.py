@@ -18,9 +18,9 @@ from tests.support.waiting import until
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
+from windlass.core.outbound import receivers
 from windlass.jobs.storage.tables import deliveries, webhooks
 from windlass.jobs.webhooks import deliveries as lane
-from windlass.jobs.webhooks import receivers
 from windlass.users.tables import projects
 
 
@@ -51,11 +51,7 @@ async def tenant(plane: JobsPlane) -> Tenant:
 async def live(plane: JobsPlane, project: str = "proj_a") -> Tenant:
     """A tenant whose project users know."""
     tenant = await plane.tenant(project)
-    row = {
-        "id": project, "organization_id": tenant.organization, "title": project, "created_at": 1,
-    }  # fmt: skip
-    async with plane.app.database.begin() as connection:
-        await connection.execute(projects.insert().values(row))
+    await plane.make_known(tenant)
     return tenant
 
 

@@ -24,6 +24,7 @@ WHERE c.relnamespace = 'public'::regnamespace
 """
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 _SEQUENCES = "SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL"
+_GUARDED = "SELECT DISTINCT tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal"
 _END = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = %s AND pid <> pg_backend_pid()"
@@ -77,11 +78,20 @@ class Databases:
         filled = [name for name in self._with_rows(connection) if name not in self._filled]
         if filled:
             names = sql.SQL(", ").join(map(sql.Identifier, filled))
+            guarded = [name for (name,) in connection.execute(_GUARDED) if name in filled]
+            self._guard(connection, guarded, "DISABLE")
             connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(names))
+            self._guard(connection, guarded, "ENABLE")
         for (sequence,) in connection.execute(_SEQUENCES).fetchall():
             statement = sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(sequence))
             connection.execute(statement)
         return self._marked(connection) == self._mark
+
+    def _guard(self, connection: psycopg.Connection[Any], tables: list[str], state: str) -> None:
+        """Turns the triggers of tables off or on, such as those that let nothing be deleted."""
+        for name in tables:
+            statement = sql.SQL("ALTER TABLE {} {} TRIGGER USER")
+            connection.execute(statement.format(sql.Identifier(name), sql.SQL(state)))
 
     def _with_rows(self, connection: psycopg.Connection[Any]) -> list[str]:
         parts = [

@@ -71,15 +71,17 @@ def main() -> None:
     from tests.support.environments import (
         llama_server,
         mlflow_server,
+        oidc_provider,
         swift,
         torchtune_env,
         vllm_env,
     )
     from tests.support.environments.sglang import env as sglang_env
+    from tests.support.keepers import moto_server
 
-    print(swift.environment(), mlflow_server.environment(), sep="\n")
+    print(swift.environment(), mlflow_server.environment(), moto_server.environment(), sep="\n")
     print(torchtune_env.environment(), vllm_env.environment(), llama_server.built(), sep="\n")
-    print(sglang_env.environment())
+    print(sglang_env.environment(), oidc_provider.built(), sep="\n")
     print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
     print(tiny_model())
 

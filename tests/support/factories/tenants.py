@@ -39,11 +39,14 @@ class Tenants:
     sibling: Caller
     stranger: Caller
     strange_member: Caller
+    # Of the other roles, each in Acme or its main project.
+    others: tuple[Caller, ...]
 
     @property
     def roles(self) -> tuple[Caller, ...]:
         """Returns one caller of each role."""
-        return (self.admin, self.owner, self.reader, self.project_owner, self.member)
+        known = (self.admin, self.owner, self.reader, self.project_owner, self.member)
+        return (*known, *self.others)
 
     @property
     def outsiders(self) -> tuple[Caller, ...]:
@@ -68,6 +71,12 @@ def make_tenants(windlass: Windlass) -> Tenants:
         sibling=new_key(owner, "project_member", side),
         stranger=stranger,
         strange_member=new_key(stranger, "project_member", new_project(stranger, "Theirs")),
+        others=(
+            new_key(owner, "organization_auditor"),
+            new_key(owner, "organization_billing"),
+            new_key(admin, "cluster_operator"),
+            new_key(project_owner, "project_viewer", main),
+        ),
     )
 
 

@@ -78,10 +78,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def running_balancer(*servers: Path | int) -> AsyncIterator[Balancer]:
+async def running_balancer(
+    *servers: Path | int, host: str = "127.0.0.1"
+) -> AsyncIterator[Balancer]:
     """Runs until the end of the block, over Unix sockets or ports of this machine."""
     balancer = Balancer(list(servers))
-    listening = await asyncio.start_server(balancer.serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(balancer.serve, host, 0)
     balancer.port = listening.sockets[0].getsockname()[1]
     try:
         yield balancer

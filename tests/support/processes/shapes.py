@@ -105,9 +105,9 @@ def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Win
     """Runs two whole servers behind a balancer, on one database, bucket and master key."""
     data.mkdir(parents=True, exist_ok=True, mode=0o711)
     with contextlib.ExitStack() as stack:
-        shared = stack.enter_context(_shared(data, url))
+        shared = stack.enter_context(shared_stores(data, url))
         ports = [free_port(), free_port()]
-        front = stack.enter_context(_balanced(ports))
+        front = stack.enter_context(balanced(ports))
         whole = Windlass(data / "one", front, objects=shared.pop("list"))
         for name, port in zip(("one", "two"), ports, strict=True):
             own = {
@@ -123,7 +123,7 @@ def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Win
 
 
 @contextlib.contextmanager
-def _shared(data: Path, url: str) -> Iterator[dict[str, Any]]:
+def shared_stores(data: Path, url: str) -> Iterator[dict[str, Any]]:
     """Yields the settings that the replicas share."""
     folder = data / "swift"
     folder.mkdir()
@@ -165,13 +165,13 @@ def _master_key(data: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _balanced(ports: list[int]) -> Iterator[int]:
+def balanced(ports: list[int], *, host: str = "127.0.0.1") -> Iterator[int]:
     """Runs a balancer over ports of this machine in its own thread; yields its port."""
     started, found = threading.Event(), [0]
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
-        async with running_balancer(*ports) as balancer:
+        async with running_balancer(*ports, host=host) as balancer:
             found[0] = balancer.port
             started.set()
             await stop.wait()

@@ -309,8 +309,7 @@ async def running_front(
     `instead` names services that a servicer of the test's own stands for. No board stands for
     `inference` where that is one of the modules.
     """
-    port = free_port()
-    sections.setdefault("http", {})["port"] = port
+    port = sections.setdefault("http", {}).setdefault("port", free_port())
     settings = Settings(data_dir=data, **sections)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(database_url, pool_size=8)
@@ -335,7 +334,8 @@ async def running_front(
     stop = asyncio.Event()
     running = asyncio.create_task(app.run(stop, socket))
     try:
-        url = f"http://127.0.0.1:{port}"
+        scheme = "https" if settings.http.tls.enabled else "http"
+        url = f"{scheme}://127.0.0.1:{port}"
         await _answering(url, running)
         yield Front(app, url, (data / "owner.key").read_text().strip(), board)
     finally:

@@ -33,6 +33,7 @@ from windlass.core.keyring import open_keyring
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
+from windlass.users.tables import projects
 
 SERVED = ("users", "files", "models", "clusters", "jobs", "usage")
 PERMISSIONS = frozenset(
@@ -173,6 +174,16 @@ class JobsPlane:
         tenant = Tenant(self, organization, project)
         await tenant.put_model("tiny")
         return tenant
+
+    async def make_known(self, tenant: Tenant) -> None:
+        """Tells users of a tenant's project; most jobs need no more than its signed name."""
+        project = tenant.project
+        row = {
+            "id": project, "organization_id": tenant.organization, "title": project,
+            "created_at": 1,
+        }  # fmt: skip
+        async with self.app.database.begin() as connection:
+            await connection.execute(projects.insert().values(row))
 
     async def upload(self, urls: Any, content: Mapping[str, bytes]) -> None:
         """Uploads to signed URLs as a client does, without the gateway that serves them."""

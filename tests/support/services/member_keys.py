@@ -69,6 +69,12 @@ async def project(owner: Key) -> str:
     return str(answer.json()["id"])
 
 
+async def organization(owner: Key, title: str) -> dict[str, str]:
+    """The header that names a new organization."""
+    answer = await owner.ask("POST", "/v1/organizations", json={"title": title})
+    return {"OpenAI-Organization": str(answer.json()["id"])}
+
+
 async def join(owner: Key, user: str, role: str, project_id: str = "", **body: Any) -> Key:
     """A new member and a first key."""
     answer = await owner.put(user, role, project_id=project_id, **body)

@@ -26,6 +26,7 @@ from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
 from windlass.core.objects import FilesystemStore, ObjectRoutes
 from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.model_scope import ModelScope
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
@@ -47,13 +48,22 @@ class Platform:
         return self.agents[-1]
 
     def tenant(
-        self, project: str = "proj-a", organization: str = "", *, platform: bool = False
+        self,
+        project: str = "proj-a",
+        organization: str = "",
+        *,
+        platform: bool = False,
+        models: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """Returns the metadata of a tenant's call; each project has an organization by default."""
+        """Returns the metadata of a tenant's call; each project has an organization by default.
+
+        `models` are those that the caller's key is narrowed to.
+        """
         principal = Principal(
             organization or f"org-of-{project}",
             project,
             permissions=ALL | ({"platform.write"} if platform else set()),
+            models=ModelScope.of(models),
         )
         return {"metadata": (("windlass-principal", self.gateway.sign_principal(principal)),)}
 

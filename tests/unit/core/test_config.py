@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core import config
-from windlass.core.config.check import check
+from windlass.core.config import Settings
+from windlass.core.config.check import check, check_files
 from windlass.core.ids import new_id
 from windlass.targets import MODULES, expand, missing_peers
 
@@ -117,3 +118,19 @@ def test_the_kubernetes_listener_is_good(tmp_path: Path, listener: str) -> None:
     file = tmp_path / "windlass.yaml"
     file.write_text(f"sessions: {{kubernetes: {listener}}}")
     assert not [one for one in check(config.load(file)) if one.level == "error"]
+
+
+def test_a_token_of_tenants_names_files_that_are_there(tmp_path: Path) -> None:
+    module = tmp_path / "module.so"
+    module.touch()
+    tokens = {
+        "good": {"module": module},
+        "bare": {},
+        "wrong": {"module": tmp_path / "none.so", "pin_file": tmp_path / "none"},
+    }
+    found = check_files(Settings.model_validate({"external_keys": {"tokens": tokens}}))
+    assert {one.key for one in found if "tokens" in one.key} == {
+        "external_keys.tokens.bare.module",
+        "external_keys.tokens.wrong.module",
+        "external_keys.tokens.wrong.pin_file",
+    }

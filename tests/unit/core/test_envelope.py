@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.keyring.envelope import Envelope
-from windlass.core.keyring.master import parse_file, parse_keys
+from windlass.core.keyring.wrapping import parse_file, parse_keys
 
 OLD, NEW = os.urandom(32), os.urandom(32)
 

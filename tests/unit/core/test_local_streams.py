@@ -47,7 +47,7 @@ class Desk(rpc.ClustersInternalServiceServicer):
     def _unasked(self, request: Any, context: Any) -> Any:
         raise NotImplementedError
 
-    AuthenticateAgent = FindEndedCredentials = EnrollLocal = _unasked
+    AuthenticateAgent = FindEndedCredentials = EnrollLocal = LookupIssuer = _unasked
     ListCapacity = PutWorkload = _unasked
 
     async def WatchStatus(

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.support.environments.client_certificates import made
 from tests.support.waiting import stays, until
 
 from windlass import key_cache
@@ -20,6 +21,7 @@ from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
+from windlass.core.certificates import PresentedCertificate
 from windlass.core.errors import AppError, PermissionDenied, Unauthenticated, Unavailable
 from windlass.sessions.access import active_connections as live_module
 from windlass.sessions.access.active_connections import ActiveConnections, Open
@@ -42,6 +44,7 @@ class World:
     permissions: dict[str, set[str]] = field(default_factory=dict)
     expires_at: int = 0
     networks: list[str] = field(default_factory=list)
+    demands: dict[str, list[auth_pb2.CertificateDemand]] = field(default_factory=dict)
     namespaces: dict[str, str] = field(default_factory=lambda: {"proj": "ns"})
     away: bool = False
     asked: int = 0
@@ -63,7 +66,10 @@ class World:
             organization_id="org", project_id="proj", permissions=sorted(granted)
         )
         return rbac_pb2.AuthenticateResponse(
-            principal=principal, expires_at=self.expires_at, networks=self.networks
+            principal=principal,
+            expires_at=self.expires_at,
+            networks=self.networks,
+            certificate_demands=self.demands.get(request.key_id, ()),
         )
 
     async def ListCapacity(self, request: Any, timeout: float) -> AsyncIterator[Any]:
@@ -137,10 +143,11 @@ class Held:
         who: Identity = ANN,
         permission: str = "sessions.read",
         address: str = "10.0.0.7",
+        certificate: PresentedCertificate | None = None,
     ):
         self._live = live
         self.ended: asyncio.Future[AppError] = asyncio.get_running_loop().create_future()
-        self.open = Open(who, "c", "ns", permission, self._abort, ip_address(address))
+        self.open = Open(who, "c", "ns", permission, self._abort, ip_address(address), certificate)
         self.started = asyncio.Event()
         self.task = asyncio.create_task(self._hold())
 
@@ -277,3 +284,19 @@ async def test_who_comes_back_in_time_ends_nothing(live: ActiveConnections, worl
     world.permissions.pop("key-ann")
     world.beats.put_nowait(users_pb2.KeyBeat(reset=True))
     assert isinstance(await ends(one), Unauthenticated)
+
+
+async def test_a_demand_ends_what_has_no_certificate(live: ActiveConnections, world: World) -> None:
+    authority = made("authority", ca=True)
+    ann, bob = await held(live, ANN), await held(live, BOB)
+    for one in (ann, bob):
+        who = one.open.identity.key_id
+        world.demands[who] = [auth_pb2.CertificateDemand(certificates=[authority.der])]
+        world.change(who, {"sessions.read"})
+        assert isinstance(await ends(one), PermissionDenied)
+    leaf = PresentedCertificate.of(made("client", authority).der)
+    other = await held(live, ANN, certificate=leaf)
+    world.change("key-ann", {"sessions.read"})
+    await stays(lambda: not other.ended.done(), 0.5)
+    world.change("key-ann", None)
+    await ends(other)

@@ -19,10 +19,18 @@ from windlass.users.domain import ROLE_NUMBERS, require_role
 # What each may give or take, said here once more so that a slip in the policy shows.
 GIVES = {
     "platform_admin": set(ROLES),
-    "organization_owner": set(ROLES) - {"platform_admin"},
+    "organization_owner": set(ROLES) - {"platform_admin", "cluster_operator"},
+    "cluster_operator": {"cluster_operator", "organization_reader"},
+    "organization_auditor": {
+        "organization_auditor",
+        "organization_reader",
+        "organization_billing",
+    },
     "organization_reader": {"organization_reader"},
-    "project_owner": {"project_owner", "project_member"},
-    "project_member": {"project_member"},
+    "organization_billing": {"organization_billing"},
+    "project_owner": {"project_owner", "project_member", "project_viewer"},
+    "project_member": {"project_member", "project_viewer"},
+    "project_viewer": {"project_viewer"},
 }
 
 
@@ -45,7 +53,7 @@ def test_a_role_gives_itself_and_what_is_below_it(giver: str) -> None:
 
 
 def test_scopes_and_owners_follow_from_what_roles_grant() -> None:
-    assert {"project_owner", "project_member"} == PROJECT_ROLES
+    assert {"project_owner", "project_member", "project_viewer"} == PROJECT_ROLES
     assert {"platform_admin", "organization_owner", "project_owner"} == OWNER_ROLES
     assert {"platform_admin"} == PLATFORM_ROLES
 
@@ -53,6 +61,14 @@ def test_scopes_and_owners_follow_from_what_roles_grant() -> None:
 def test_a_key_is_the_lesser_of_its_role_and_its_owners() -> None:
     assert lesser("organization_owner", ["platform_admin"], project_id="") == "organization_owner"
     assert lesser("project_owner", ["project_member"], project_id="proj") == "project_member"
+    assert lesser("project_member", ["project_viewer"], project_id="proj") == "project_viewer"
+    assert (
+        lesser("organization_owner", ["organization_auditor"], project_id="")
+        == "organization_auditor"
+    )
+    assert lesser("cluster_operator", ["organization_owner"], project_id="") == (
+        "organization_reader"
+    )
     assert lesser("project_member", ["organization_reader"], project_id="proj") is None
     assert lesser("organization_owner", ["project_owner"], project_id="") is None
 
@@ -83,5 +99,8 @@ def test_a_project_member_stays_in_the_project() -> None:
     assert decide(owner, "jobs.write", project_id="proj_b")[0]
 
 
-def test_a_reader_changes_nothing() -> None:
-    assert all(permission.endswith(".read") for permission in ROLES["organization_reader"])
+def test_a_reader_changes_nothing_and_may_ask_for_more() -> None:
+    readers = ("organization_auditor", "organization_reader", "organization_billing")
+    for role in (*readers, "project_viewer"):
+        writes = {name for name in ROLES[role] if not name.endswith(".read")}
+        assert writes == {"elevations.write"}

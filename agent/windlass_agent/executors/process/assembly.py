@@ -10,7 +10,7 @@ from windlass.confinement import Mode, python_paths
 from windlass.confinement import confinement as confine
 from windlass.engine_flags import lightens
 from windlass_agent.control_plane.connection import ControlPlane
-from windlass_agent.download import ModelCache
+from windlass_agent.download import LocalObjects, ModelCache, no_objects
 from windlass_agent.engines.registry import NONE_BESIDE, EnginePrograms
 from windlass_agent.engines.registry import engines as installed_engines
 from windlass_agent.executors.adopted import AdoptedDriver
@@ -50,12 +50,14 @@ def process_executor(
     spare_trainers: int = 0,
     spare_idle_seconds: float = 0.0,
     direct: clusters_pb2.DirectEndpoint | None = None,
+    local_objects: LocalObjects = no_objects,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
     `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `programs` engines
     other than the built-in one; `spare_trainers` is how many trainers wait for a job once one has
     run here, each for at most `spare_idle_seconds`. `direct` leads to engines beside the tunnel.
+    `local_objects` knows the files of a store that is a folder of this machine.
     Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
@@ -92,7 +94,10 @@ def process_executor(
         drain_seconds=drain_seconds,
         changed=changed,
     )
-    models, share = ModelCache(data / "models"), _bounded(engine_share, machine)
+    models, share = (
+        ModelCache(data / "models", local=local_objects),
+        _bounded(engine_share, machine),
+    )
     engine_driver = EngineDriver(
         data=data,
         models=models,

@@ -2,30 +2,93 @@
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
+from windlass.cli.access.questions import add_questions
+from windlass.cli.access.sessions import add_sessions
 from windlass.cli.framework import context
 from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.context import Context, Contexts, ServerConnection
 from windlass.cli.framework.failures import USAGE, Problem
+from windlass.cli.framework.renewal import with_session
 
-app = group("Who you are to a server.")
+app = group("Who you are to a server, and what you may do.")
+add_questions(app)
+add_sessions(app)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+Name = Annotated[str, typer.Option(help="Name under which the server is stored.")]
 
 
 @command(app, "login")
 def login(
     call: Call,
-    name: Annotated[str, typer.Option(help="Name under which the server is stored.")] = "default",
+    name: Name = "default",
+    web: Annotated[
+        bool, typer.Option("--web", help="Sign in with a browser on this machine.")
+    ] = False,
+    device: Annotated[
+        bool, typer.Option("--device", help="Sign in with a browser elsewhere, by a code.")
+    ] = False,
+    invite: Annotated[str, typer.Option(help="Link of an invite, with --web.")] = "",
+    email: Annotated[
+        str, typer.Option(help="Address by which your organization is found, with --web.")
+    ] = "",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Show again who you are, with --web.")
+    ] = False,
 ) -> None:
-    """Verifies a key and stores it; without --api-key it is asked for, or read from stdin."""
+    """Signs in, or verifies a key and stores it; without --api-key it is asked for, or read from
+    stdin. With --web, --organization names whose own issuers to offer.
+    """
     stored, flags = context.load(), call.flags
-    known = stored.known.get(name)
+    entry = _server(call, stored.known.get(name))
+    if web or device:
+        along = {"invite": invite, "email": email, "fresh": "true" if fresh else ""}
+        entry = _signed_in(call, entry, web=web, along=along)
+        flags = replace(flags, organization="")
+    else:
+        entry = replace(entry, api_key=_key(call))
+    entry = replace(entry, project=flags.project, organization=flags.organization)
+    connection = ServerConnection(
+        entry.base_url, entry.api_key, entry.project, entry.organization, "login", entry.ca
+    )
+    with call.session(connection) as client:
+        me = client.get("/v1/me")
+    context.save(Contexts(name, {**stored.known, name: entry}))
+    call.out.item(_status(me, entry.base_url, f"context {name}"))
+    call.out.note(f"Stored as context {name} in {context.path()}.")
+
+
+@command(app, "logout")
+def logout(call: Call, name: Name = "") -> None:
+    """Ends the session of a context, everywhere within a second, and forgets the context."""
+    stored = context.load()
+    name = name or stored.current
+    entry = stored.known.get(name)
+    if entry is None:
+        raise Problem(f"No context {name!r}.", USAGE)
+    if entry.refresh_token:
+        from windlass.cli.access import sign_in
+
+        sign_in.end(entry.base_url, entry.refresh_token, ca=entry.ca)
+    rest = {key: one for key, one in stored.known.items() if key != name}
+    context.save(Contexts("" if stored.current == name else stored.current, rest))
+    ended = "Signed out" if entry.refresh_token else "The key stays valid; its context is forgotten"
+    call.out.note(f"{ended}: {name}.")
+
+
+def _server(call: Call, known: Context | None) -> Context:
+    """The server that a login is for, without a credential yet; raises Problem."""
+    flags = call.flags
     base_url = flags.base_url or os.environ.get("WINDLASS_BASE_URL", "")
     base_url = base_url or (known.base_url if known else context.LOCAL)
     parts = urlsplit(base_url)
@@ -34,16 +97,26 @@ def login(
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         call.out.note(f"Warning: {base_url} is not encrypted; others may read the key.")
     ca = flags.ca or os.environ.get("WINDLASS_CA", "") or (known.ca if known else "")
-    ca = str(Path(ca).absolute()) if ca else ""
-    connection = ServerConnection(
-        base_url, _key(call), flags.project, flags.organization, "login", ca
-    )
-    with call.session(connection) as client:
-        me = client.get("/v1/me")
-    entry = Context(base_url, connection.api_key, flags.project, flags.organization, ca)
-    context.save(Contexts(name, {**stored.known, name: entry}))
-    call.out.item(_status(me, base_url, f"context {name}"))
-    call.out.note(f"Stored as context {name} in {context.path()}.")
+    return Context(base_url, "", ca=str(Path(ca).absolute()) if ca else "")
+
+
+def _signed_in(call: Call, entry: Context, *, web: bool, along: Mapping[str, str]) -> Context:
+    """The server with a session of the person at this terminal, or elsewhere; raises Problem."""
+    import socket
+
+    from windlass.cli.access import sign_in
+
+    if web:
+        tokens = sign_in.by_browser(
+            entry.base_url,
+            {"organization": call.flags.organization, **along},
+            ca=entry.ca,
+            note=call.out.note,
+        )
+    else:
+        device = f"windlass on {socket.gethostname()}"
+        tokens = sign_in.by_code(entry.base_url, device=device, ca=entry.ca, note=call.out.note)
+    return with_session(entry, tokens)
 
 
 def _key(call: Call) -> str:

@@ -15,6 +15,7 @@ Scope = Annotated[str, typer.Option("--in", help="Id of a project; default: the 
 User = Annotated[str, typer.Argument(metavar="USER_ID")]
 _COLUMNS = {
     "USER": field("user_id"),
+    "TITLE": field("title"),
     "KIND": field("kind"),
     "ROLE": field("role"),
     "PROJECT": field("project_id"),
@@ -37,6 +38,7 @@ def put(
     user_id: User,
     role: Annotated[str, typer.Option(help="Role, such as project_member or organization_owner.")],
     scope: Scope = "",
+    title: Annotated[str | None, typer.Option(help="Name by which people call the member.")] = None,
     service_account: Annotated[
         bool, typer.Option("--service-account", help="The member is a program, not a person.")
     ] = False,
@@ -44,6 +46,8 @@ def put(
 ) -> None:
     """Adds a member, or changes the role of one; asks if keys of others could do less."""
     body = {"user_id": user_id, "role": role, "project_id": scope}
+    if title is not None:
+        body["title"] = title
     if service_account:
         body["kind"] = "service_account"
     if not yes and _warn(call, user_id, scope, role):
@@ -59,12 +63,21 @@ def list_members(call: Call, scope: Scope = "", limit: Limit = 20, everything: A
 
 
 @command(app, "remove")
-def remove(call: Call, user_id: User, scope: Scope = "", yes: Yes = False) -> None:
+def remove(
+    call: Call,
+    user_id: User,
+    scope: Scope = "",
+    successor: Annotated[
+        str,
+        typer.Option(help="Id of who becomes owner of the projects that the member alone owns."),
+    ] = "",
+    yes: Yes = False,
+) -> None:
     """Removes a member; its keys there end, and keys of others that rest on its rights."""
     if not yes:
         _warn(call, user_id, scope)
     call.confirm(f"Remove {user_id} from {scope or 'the organization'}?", yes)
-    removed = call.client.delete(at(PATH, user_id), project_id=scope)
+    removed = call.client.delete(at(PATH, user_id), project_id=scope, successor=successor)
     call.out.note(f"Removed {user_id}.")
     if removed["ended_keys"]:
         call.out.note("Keys that ended with the membership, the newest:")

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.framework.calling import Call, Yes, command, group
+from windlass.cli.admin.erasures import Title, deletion
+from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
@@ -34,8 +35,25 @@ def get(call: Call, organization_id: Id) -> None:
 
 
 @command(app, "delete")
-def delete(call: Call, organization_id: Id, yes: Yes = False) -> None:
-    """Ends an organization: its keys stop working."""
-    call.confirm(f"Delete organization {organization_id} and all that it has?", yes)
-    call.client.delete(at(PATH, organization_id))
-    call.out.note(f"Deleted {organization_id}.")
+def delete(call: Call, organization_id: Id, title: Title = "") -> None:
+    """Ends an organization at once, and erases all that it has after the grace period."""
+    path = at(PATH, organization_id)
+    call.out.item(deletion(call, path, title, lambda: str(call.client.get(path)["title"])))
+
+
+@command(app, "undelete")
+def undelete(call: Call, organization_id: Id) -> None:
+    """Makes a deleted organization live again, without its keys (platform administrators)."""
+    call.out.item(call.client.post(at(PATH, organization_id, "undelete")))
+
+
+@command(app, "hold")
+def hold(call: Call, organization_id: Id) -> None:
+    """Stops every erasure of an organization that has not begun (platform administrators)."""
+    call.out.item(call.client.post(at(PATH, organization_id, "hold")))
+
+
+@command(app, "release")
+def release(call: Call, organization_id: Id) -> None:
+    """Ends the hold on an organization (platform administrators)."""
+    call.out.item(call.client.post(at(PATH, organization_id, "release")))

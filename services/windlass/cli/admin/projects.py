@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from windlass.cli.admin.erasures import Title, deletion
 from windlass.cli.framework.calling import Call, Yes, command, group
 from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
@@ -52,3 +53,41 @@ def archive(call: Call, project_id: Id, yes: Yes = False) -> None:
     """Ends a project's use for good; its records stay."""
     call.confirm(f"Archive project {project_id}?", yes)
     call.out.item(call.client.post(at(PATH, project_id, "archive")))
+
+
+@command(app, "models")
+def models(
+    call: Call,
+    project_id: Id,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Model that it is for, and no other; or llama-3:*."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None, typer.Option("--deny", help="Model that it is not for, or llama-3:*.")
+    ] = None,
+    anything: Annotated[bool, typer.Option("--any", help="Take the list away.")] = False,
+) -> None:
+    """Shows, or bounds, the models of a project; running requests follow within a second."""
+    if sum(map(bool, (allow, deny, anything))) > 1:
+        raise typer.BadParameter("Give one of --allow, --deny and --any.")
+    path = at("/v1/organization/projects", project_id, "model_permissions")
+    if anything:
+        call.client.delete(path)
+    if allow or deny:
+        body = {"mode": "allow_list" if allow else "deny_list", "model_ids": allow or deny}
+        call.client.post(path, body)
+    call.out.item({"id": project_id, **call.client.get(path)})
+
+
+@command(app, "delete")
+def delete(call: Call, project_id: Id, title: Title = "") -> None:
+    """Ends a project at once, and erases all that it has after the grace period."""
+    path = at(PATH, project_id)
+    call.out.item(deletion(call, path, title, lambda: str(call.client.get(path)["title"])))
+
+
+@command(app, "undelete")
+def undelete(call: Call, project_id: Id) -> None:
+    """Makes a deleted project live again, without its keys."""
+    call.out.item(call.client.post(at(PATH, project_id, "undelete")))

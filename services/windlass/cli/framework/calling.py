@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -16,6 +16,7 @@ from windlass.cli.framework import context
 from windlass.cli.framework.context import Flags, ServerConnection
 from windlass.cli.framework.failures import INTERRUPTED, REFUSED, USAGE, Problem, reported
 from windlass.cli.framework.output import Output, OutputFormat
+from windlass.cli.framework.renewal import renewed
 
 if TYPE_CHECKING:
     from windlass.client import Windlass
@@ -34,7 +35,12 @@ class Call:
     @cached_property
     def connection(self) -> ServerConnection:
         """The server and credential; raises Problem."""
-        return context.resolve(self.flags, os.environ, context.load())
+        stored = context.load()
+        found = context.resolve(self.flags, os.environ, stored)
+        kind, _, name = found.origin.partition(" ")
+        if kind != "context":
+            return found
+        return replace(found, api_key=renewed(stored, name).known[name].api_key)
 
     @cached_property
     def client(self) -> "Windlass":
@@ -70,6 +76,7 @@ def connect(connection: ServerConnection, *, timeout: float = 60.0) -> "Windlass
             organization=connection.organization,
             timeout=timeout,
             ca=connection.ca,
+            certificate=connection.certificate,
         )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error

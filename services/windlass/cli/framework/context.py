@@ -28,6 +28,9 @@ class Context:
     organization: str = ""
     # File of the authorities that sign the server's certificate; empty for the machine's own.
     ca: str = ""
+    # Of a person's session: by what it is renewed, and when its secret ends, in Unix seconds.
+    refresh_token: str = field(default="", repr=False)
+    secret_ends: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class ServerConnection:
     organization: str
     origin: str
     ca: str = ""
+    # PEM file of the certificate, and of its key, that the client shows; empty: none.
+    certificate: str = ""
 
 
 def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> ServerConnection:
@@ -94,6 +99,7 @@ def resolve(flags: Flags, environment: Mapping[str, str], stored: Contexts) -> S
         or context.organization,
         origin=origin,
         ca=flags.ca or environment.get("WINDLASS_CA", "") or context.ca,
+        certificate=environment.get("WINDLASS_CLIENT_CERTIFICATE", ""),
     )
 
 
@@ -195,11 +201,7 @@ def save(contexts: Contexts) -> None:
     document = {
         "current": contexts.current,
         "contexts": {
-            name: {
-                key: value
-                for key in ("base_url", "api_key", "project", "organization", "ca")
-                if (value := getattr(context, key))
-            }
+            name: {key: value for key in Context.__slots__ if (value := getattr(context, key))}
             for name, context in contexts.known.items()
         },
     }

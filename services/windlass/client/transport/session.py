@@ -30,9 +30,10 @@ class Session:
         organization: str = "",
         timeout: float = 60.0,
         ca: str = "",
+        certificate: str = "",
     ):
-        # None trusts the machine's own authorities.
-        self.tls = ssl.create_default_context(cafile=ca) if ca else None
+        # None trusts the machine's own authorities, and shows no certificate.
+        self.tls = _tls(ca, certificate) if ca or certificate else None
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self._api_key = api_key
         _require_visible("API key", api_key)
@@ -105,11 +106,17 @@ class Session:
                 return
             last = page["data"][-1]
             # Members have no id of their own: their cursor is the person's.
-            after = page.get("last_id") or last.get("id") or last["user_id"]
+            after = page.get("next") or page.get("last_id") or last.get("id") or last["user_id"]
 
     @contextmanager
     def stream(
-        self, path: str, *, method: str = "GET", json: Any = None, **params: Any
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        **params: Any,
     ) -> Iterator[httpx.Response]:
         """A call whose answer is read as it comes; silence is no failure."""
         timeout = httpx.Timeout(60.0, read=None)
@@ -117,7 +124,12 @@ class Session:
             with self.awaiting():
                 response = opened.enter_context(
                     self.http.stream(
-                        method, path, json=json, params=_asked(params), timeout=timeout
+                        method,
+                        path,
+                        json=json,
+                        params=_asked(params),
+                        headers=headers,
+                        timeout=timeout,
                     )
                 )
             if not response.is_success:
@@ -156,6 +168,13 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _tls(ca: str, certificate: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca or None)
+    if certificate:
+        context.load_cert_chain(certificate)
+    return context
 
 
 def _asked(params: Mapping[str, Any]) -> dict[str, Any]:

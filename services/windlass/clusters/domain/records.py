@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.bounds import MAX_PRICE_MICROS
+from windlass.bounds import ISSUER_LENGTH, MAX_PRICE_MICROS
 from windlass.clusters.domain import names
 from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import is_identifier
+from windlass.core.oidc.keys import InvalidJwks, VerificationKeys
 from windlass.kubernetes.names import is_dns_label
 
 CLUSTER_TOPIC = "cluster:"
@@ -111,6 +112,17 @@ def check_identifier(value: str, param: str) -> str:
     if not is_identifier(value):
         raise InvalidArgument(f"{param} is not an identifier.", param=param)
     return value
+
+
+def check_issuer(issuer: str, jwks: str) -> tuple[str, str]:
+    """An issuer of tokens of a cluster, and its public keys; raises InvalidArgument."""
+    if not 1 <= len(issuer) <= ISSUER_LENGTH or not issuer.isprintable():
+        raise InvalidArgument("issuer is not a name of an issuer.", param="issuer")
+    try:
+        VerificationKeys.parse(jwks.encode())
+    except InvalidJwks as error:
+        raise InvalidArgument(f"The JWKS {error}.", param="jwks") from error
+    return issuer, jwks
 
 
 def check_workload(workload: pb.Workload) -> pb.Workload:

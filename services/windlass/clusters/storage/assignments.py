@@ -1,6 +1,6 @@
 """Every query on assignments: which project has which namespace in which cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from windlass.clusters.storage.specs import FIELDS, advance, assignment_of, busy
 from windlass.clusters.storage.tables import assignments, clusters, observations, quotas
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from windlass.core.rpc import audited
 
 
 class AssignmentStore:
@@ -43,6 +44,10 @@ class AssignmentStore:
                 "node_selector": dict(wanted.node_selector),
                 **{name: getattr(wanted, name) for name in FIELDS},
             }
+            here = _assigned(wanted.cluster_id, wanted.project_id)
+            former = (await connection.execute(assignments.select().where(*here))).mappings()
+            told = {"cluster_id": wanted.cluster_id, "namespace": namespace, **values}
+            audited.change(_told(former.first()), _told(told), resource=wanted.cluster_id)
             statement = insert(assignments).values(
                 cluster_id=wanted.cluster_id, namespace=namespace, **values
             )
@@ -60,6 +65,8 @@ class AssignmentStore:
         async with self._database.begin() as connection:
             revision, executor = await advance(connection, cluster_id)
             here = _assigned(cluster_id, project_id)
+            former = (await connection.execute(assignments.select().where(*here))).mappings()
+            audited.change(_told(former.first()), None, resource=cluster_id)
             leaving = sa.case((busy(), "draining"), else_="removing")
             statement: sa.Update | sa.Delete = (
                 assignments.update().where(*here).values(state=leaving, revision=revision)
@@ -133,6 +140,12 @@ def _assigned(cluster_id: str, project_id: str) -> tuple[sa.ColumnElement[bool],
         assignments.c.project_id == project_id,
         assignments.c.state == "assigned",
     )
+
+
+def _told(row: Mapping[Any, Any] | None) -> dict[str, Any] | None:
+    """An assignment as the audit log has it."""
+    names = ("cluster_id", "project_id", "organization_id", "namespace", "node_selector", *FIELDS)
+    return None if row is None else {name: row[name] for name in names}
 
 
 async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:

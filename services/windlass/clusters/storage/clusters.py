@@ -17,6 +17,7 @@ from windlass.clusters.storage.tables import AMOUNTS, clusters, counters, observ
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound, Unauthenticated
 from windlass.core.ids import new_name
+from windlass.core.rpc import audited
 from windlass.workload_phases import TERMINAL_PHASES
 
 
@@ -149,6 +150,7 @@ class ClusterStore:
                 raise NotFound(f"The cluster {cluster_id!r} does not exist.", param="cluster_id")
             found = _cluster((await connection.execute(_select().where(row_of))).one())
             policy = change(found)
+            audited.change(found.policy, policy)
             await connection.execute(clusters.update().where(row_of).values(_columns(policy)))
 
     async def take_over(

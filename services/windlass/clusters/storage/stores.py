@@ -7,6 +7,7 @@ from windlass.clusters.storage.assignments import AssignmentStore
 from windlass.clusters.storage.clusters import ClusterStore
 from windlass.clusters.storage.credentials import CredentialStore
 from windlass.clusters.storage.inventory import InventoryStore
+from windlass.clusters.storage.issuers import IssuerStore
 from windlass.clusters.storage.quota import QuotaStore
 from windlass.clusters.storage.specs import SpecStore
 from windlass.clusters.storage.workloads import WorkloadStore
@@ -24,6 +25,7 @@ class Stores:
     assignments: AssignmentStore
     quotas: QuotaStore
     inventory: InventoryStore
+    issuers: IssuerStore
 
     @classmethod
     def on(cls, database: Database, *, credential_seconds: float) -> Self:
@@ -37,4 +39,5 @@ class Stores:
             assignments=AssignmentStore(database),
             quotas=QuotaStore(database),
             inventory=InventoryStore(database),
+            issuers=IssuerStore(database),
         )

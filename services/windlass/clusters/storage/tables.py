@@ -91,6 +91,15 @@ workloads = sa.Table(
 
 # A project's place in a cluster. A row stays until the agent cleaned up, so that its
 # namespace goes to no other project before.
+# Who signs the tokens of a cluster's service accounts, as its agent says.
+issuers = sa.Table(
+    "clusters_issuers",
+    metadata,
+    sa.Column("cluster_id", sa.Text, primary_key=True),
+    sa.Column("issuer", sa.Text, nullable=False),
+    sa.Column("jwks", sa.Text, nullable=False),
+    sa.Column("reported_at", _TIME, nullable=False, server_default=sa.func.now()),
+)
 assignments = sa.Table(
     "clusters_assignments",
     metadata,
@@ -155,5 +164,5 @@ inventory = sa.Table(
 
 # What goes with its cluster; workloads stay until their owners have heard.
 OF_A_CLUSTER = (
-    credentials, registration_keys, assignments, quotas, observations, inventory,
+    credentials, registration_keys, assignments, quotas, observations, inventory, issuers,
 )  # fmt: skip

@@ -176,6 +176,14 @@ class ClustersAgentServicer(rpc.ClustersAgentServiceServicer):
         await self._stores.inventory.report(current_agent().cluster_id, request)
         return pb.ReportInventoryResponse()
 
+    async def ReportIssuer(
+        self, request: pb.ReportIssuerRequest, context: Context
+    ) -> pb.ReportIssuerResponse:
+        """Stores who signs the tokens of the cluster's service accounts."""
+        issuer, jwks = records.check_issuer(request.issuer, request.jwks)
+        await self._stores.issuers.put(current_agent().cluster_id, issuer, jwks)
+        return pb.ReportIssuerResponse()
+
 
 def _address(peer: str) -> str:
     """The client of a gRPC peer such as `ipv4:10.0.0.1:5555` or `ipv6:%5B::1%5D:5555`."""

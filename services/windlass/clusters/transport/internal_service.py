@@ -91,6 +91,23 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         for part, _ in stream_pages(of_clusters):
             yield pb.ListCapacityResponse(queues=part)
 
+    async def LookupIssuer(
+        self, request: pb.LookupIssuerRequest, context: Context
+    ) -> pb.ClusterIssuer:
+        """Returns who signs the tokens of a cluster's pods, and whose namespaces it has."""
+        found = await self._stores.issuers.get(request.cluster_id)
+        assigned = await self._stores.assignments.all(cluster_id=request.cluster_id)
+        found.namespaces.extend(
+            pb.ProjectNamespace(
+                organization_id=one.organization_id,
+                project_id=one.project_id,
+                namespace=one.namespace,
+            )
+            for one in assigned
+            if not one.removing
+        )
+        return found
+
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context
     ) -> pb.PutWorkloadResponse:

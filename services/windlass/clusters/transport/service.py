@@ -1,5 +1,6 @@
 """RPCs for operators: registration, policy, inventory and assignments of clusters."""
 
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from windlass.core.db.paging import fitting, page_of
 from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition
 from windlass.core.ids import EVERYONE
+from windlass.core.rpc import audited
 from windlass.core.rpc.auth import current, digest, new_secret
 from windlass.policy import ALL_PROJECTS
 
@@ -45,6 +47,7 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         key = new_secret(records.REGISTRATION_PREFIX)
         name, decided = records.check_name(request.name), policy.registered(request.policy)
         cluster_id = await self._stores.credentials.register(name, decided, digest(key))
+        audited.change(None, {"name": name, **asdict(decided)}, resource=cluster_id)
         return await self._with_key(cluster_id, key)
 
     async def UpdateCluster(self, request: pb.UpdateClusterRequest, context: Context) -> pb.Cluster:

@@ -7,6 +7,13 @@ May import nothing else of Windlass.
 """
 
 from windlass.core.config.database_url import driver_url, libpq_url
+from windlass.core.config.keys import (
+    AwsKmsSection,
+    ExternalKeysSection,
+    MasterKeySection,
+    Pkcs11Section,
+    VaultTransitSection,
+)
 from windlass.core.config.loading import load, unread_variables
 from windlass.core.config.mistakes import ConfigError, did_you_mean
 from windlass.core.config.sections import (
@@ -15,26 +22,29 @@ from windlass.core.config.sections import (
     JobsSection,
     KubernetesListenerSection,
     LimitsSection,
-    MasterKeySection,
     ObjectsSection,
     QuotasSection,
+    SignInSection,
     TlsSection,
-    VaultTransitSection,
     WebhooksSection,
 )
 from windlass.core.config.settings import Settings, is_loopback
 
 __all__ = [
     "AgentsSection",
+    "AwsKmsSection",
     "ConfigError",
+    "ExternalKeysSection",
     "HttpSection",
     "JobsSection",
     "KubernetesListenerSection",
     "LimitsSection",
     "MasterKeySection",
     "ObjectsSection",
+    "Pkcs11Section",
     "QuotasSection",
     "Settings",
+    "SignInSection",
     "TlsSection",
     "VaultTransitSection",
     "WebhooksSection",

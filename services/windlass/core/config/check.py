@@ -61,6 +61,9 @@ def check_files(settings: Settings) -> list[Finding]:
     for key, path in _files(settings, ""):
         if trouble := _unreadable(path):
             found.append(Finding("error", key, f"{path} {trouble}."))
+    for key, needed in _tokens(settings):
+        if trouble := _unreadable(needed) if needed else "must be set":
+            found.append(Finding("error", key, f"{needed or 'It'} {trouble}."))
     broken = {finding.key for finding in found}
     listeners: dict[str, TlsSection | KubernetesListenerSection] = {
         "http.tls": settings.http.tls,
@@ -83,6 +86,14 @@ def _files(section: BaseModel, at: str) -> Iterator[tuple[str, Path]]:
             yield from _files(value, f"{at}{name}.")
         elif isinstance(value, Path) and field.default is None:
             yield f"{at}{name}", value
+
+
+def _tokens(settings: Settings) -> Iterator[tuple[str, Path | None]]:
+    """The files that tokens of tenants' keys need."""
+    for name, token in settings.external_keys.tokens.items():
+        yield f"external_keys.tokens.{name}.module", token.module
+        if token.pin_file is not None:
+            yield f"external_keys.tokens.{name}.pin_file", token.pin_file
 
 
 def _unreadable(path: Path) -> str:

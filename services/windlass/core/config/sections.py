@@ -32,6 +32,16 @@ class TlsSection(Section):
         return self.certificate is not None and self.key is not None
 
 
+class HttpTlsSection(TlsSection):
+    """The certificate of the gateway's listener, and whose it asks clients for."""
+
+    clients: Literal["required", "optional"] = Field(
+        "required",
+        description="With client_ca: whether every client has a certificate, or those alone whose "
+        "organization demands one.",
+    )
+
+
 class HttpSection(Section):
     """The gateway's listener."""
 
@@ -40,7 +50,7 @@ class HttpSection(Section):
     public_url: str = Field(
         "", description="URL by which clients reach the gateway; empty: made of host and port."
     )
-    tls: TlsSection = TlsSection()
+    tls: HttpTlsSection = HttpTlsSection()
     cors_origins: list[Annotated[str, Field(pattern=r"^(\*|https?://[^/@?#\s]+)$")]] = Field(
         [], description="Origins whose pages may call the API from a browser (CORS), or *."
     )
@@ -56,7 +66,9 @@ class HttpSection(Section):
         description="Open connections of one IPv4 address or IPv6 /64 but a trusted proxy.",
     )
     trusted_proxies: list[IPv4Network | IPv6Network] = Field(
-        [], description="Networks (CIDR) of proxies whose X-Forwarded-For is believed."
+        [],
+        description="Networks (CIDR) of proxies whose X-Forwarded-For and Client-Cert are "
+        "believed.",
     )
     max_head_bytes: int = Field(
         32 * 1024, ge=1024, description="Largest request line and headers together; larger: 431."
@@ -190,52 +202,6 @@ class AuthSection(Section):
     )
 
 
-class VaultTransitSection(Section):
-    """A key in the transit engine of HashiCorp Vault or OpenBao."""
-
-    address: str = Field(
-        "", pattern=r"^(|https?://[^/]+)$", description="URL of Vault; empty: Vault is not used."
-    )
-    mount: str = Field(
-        "transit", pattern=r"^[\w./-]+$", description="Path where the transit engine is mounted."
-    )
-    key: str = Field(
-        "windlass", pattern=r"^[\w.-]+$", description="Name of the key in the transit engine."
-    )
-    namespace: str = Field("", description="Namespace in Vault Enterprise.")
-    token: SecretStr = Field(
-        SecretStr(""), description="Token that may encrypt and decrypt with the key."
-    )
-    token_file: Path | None = Field(
-        None, description="File of the token, read at each use; precedes `token`."
-    )
-    ca: Path | None = Field(
-        None, description="PEM file of CAs trusted for the address; empty: the system's."
-    )
-
-
-class MasterKeySection(Section):
-    """Master key of the installation's secrets; every process needs the same.
-
-    With all of it empty, a key is made in `data_dir/keys/master.key`. Where Vault is named and a
-    local key too, Vault seals and the local key opens what it sealed before.
-    """
-
-    key: SecretStr = Field(
-        SecretStr(""),
-        description="Base64 of 32 bytes; to rotate, several separated by commas, the newest first.",
-    )
-    file: Path | None = Field(
-        None, description="File that holds the key, such as a mounted Kubernetes Secret."
-    )
-    vault: VaultTransitSection = VaultTransitSection()
-
-    @property
-    def is_shared(self) -> bool:
-        """True if the key comes from outside the data folder."""
-        return bool(self.key.get_secret_value() or self.file or self.vault.address)
-
-
 class LimitsSection(Section):
     """Per-project limits of the gateway; 0 means none."""
 
@@ -280,6 +246,21 @@ class UsageSection(Section):
 
     keep_days: int = Field(
         90, ge=1, description="Days that single records are kept; hourly sums are kept for ever."
+    )
+
+
+class LeavingSection(Section):
+    """Erasure of projects and organizations that are deleted."""
+
+    grace_seconds: int = Field(
+        7 * 86_400,
+        ge=0,
+        description="Time between a deletion, which can be undone until then, and the erasure.",
+    )
+    export_keep_seconds: int = Field(
+        7 * 86_400,
+        ge=60,
+        description="Time that an export is kept for download, once it is ready.",
     )
 
 
@@ -328,6 +309,47 @@ class WebhooksSection(Section):
         ge=0,
         le=30 * 86400,
         description="Time after a job's end during which a failed delivery is tried again.",
+    )
+
+
+class OidcSection(Section):
+    """Issuers of OpenID Connect, for workloads and people; by default at public addresses alone."""
+
+    allowed_networks: list[IPv4Network | IPv6Network] = Field(
+        [],
+        description="Networks (CIDR) that are not public and may have issuers all the same; these "
+        "may be named with http:// too.",
+    )
+
+
+class SignInSection(Section):
+    """Sessions of people who signed in."""
+
+    secret_seconds: int = Field(
+        3600, ge=60, le=86_400, description="Time after which a session must renew its secret."
+    )
+    idle_seconds: int = Field(
+        7 * 86_400, ge=300, description="Time without a renewal after which a session ends."
+    )
+    longest_seconds: int = Field(
+        30 * 86_400, ge=300, description="Time after which a session ends, however it is used."
+    )
+    dns_servers: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+#[0-9]{1,5}$")]] = Field(
+        [],
+        description="Resolvers that mail domains are proven by, as address#port; none: those of "
+        "the system.",
+    )
+
+
+class AuditSection(Section):
+    """The audit log."""
+
+    retention_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days for which events are kept, unless an organization keeps them longer; "
+        "0: for ever.",
     )
 
 

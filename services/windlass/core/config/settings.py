@@ -9,8 +9,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from windlass.core.config.agent import AgentSection
 from windlass.core.config.folders import DataFolder
+from windlass.core.config.keys import ExternalKeysSection, MasterKeySection
 from windlass.core.config.sections import (
     AgentsSection,
+    AuditSection,
     AuthSection,
     DatabaseSection,
     FilesSection,
@@ -20,12 +22,14 @@ from windlass.core.config.sections import (
     HubSection,
     InferenceSection,
     JobsSection,
+    LeavingSection,
     LimitsSection,
-    MasterKeySection,
     ObjectsSection,
+    OidcSection,
     OperationsSection,
     QuotasSection,
     SessionsSection,
+    SignInSection,
     TrackingSection,
     UsageSection,
     WebhooksSection,
@@ -56,12 +60,17 @@ class Settings(BaseSettings):
     objects: ObjectsSection = ObjectsSection()
     auth: AuthSection = AuthSection()
     master_key: MasterKeySection = MasterKeySection()
+    external_keys: ExternalKeysSection = ExternalKeysSection()
     limits: LimitsSection = LimitsSection()
     quotas: QuotasSection = QuotasSection()
     usage: UsageSection = UsageSection()
+    leaving: LeavingSection = LeavingSection()
     files: FilesSection = FilesSection()
     jobs: JobsSection = JobsSection()
     webhooks: WebhooksSection = WebhooksSection()
+    oidc: OidcSection = OidcSection()
+    sign_in: SignInSection = SignInSection()
+    audit: AuditSection = AuditSection()
     graders: GradersSection = GradersSection()
     hub: HubSection = HubSection()
     tracking: TrackingSection = TrackingSection()

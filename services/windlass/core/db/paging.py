@@ -45,13 +45,29 @@ def newest_first(
     after: str,
     of: sa.ColumnElement[bool],
 ) -> sa.Select[Any]:
-    """The rows of a query beyond the one with the key `after`, by creation, the latest first.
+    """The rows of a query as `by_creation`, the latest first."""
+    return by_creation(query, created_at, key, after=after, of=of, oldest_first=False)
+
+
+def by_creation(
+    query: sa.Select[Any],
+    created_at: sa.Column[int],
+    key: sa.Column[str],
+    *,
+    after: str,
+    of: sa.ColumnElement[bool],
+    oldest_first: bool,
+) -> sa.Select[Any]:
+    """The rows of a query beyond the one with the key `after`, by creation.
 
     The cursor is looked for among the rows that fulfil `of`; there are none beyond another one.
     """
     if after:
         cursor = sa.select(created_at).where(key == after, of).scalar_subquery()
-        query = query.where(sa.tuple_(created_at, key) < sa.tuple_(cursor, sa.literal(after)))
+        place, found = sa.tuple_(created_at, key), sa.tuple_(cursor, sa.literal(after))
+        query = query.where(place > found if oldest_first else place < found)
+    if oldest_first:
+        return query.order_by(created_at, key)
     return query.order_by(created_at.desc(), key.desc())
 
 

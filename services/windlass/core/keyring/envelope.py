@@ -33,14 +33,24 @@ class Envelope:
         data_key = self._unwrap(envelope, context)
         return _decrypt(AESGCM(data_key), envelope[_ID + _WRAPPED :], context)
 
-    def rewrap(self, envelope: bytes, *, context: str) -> bytes:
-        """Return the same value with its data key wrapped by the primary key."""
-        data_key = self._unwrap(envelope, context)
+    def rewrap(
+        self, envelope: bytes, *, context: str, sealed_by: "Envelope | None" = None
+    ) -> bytes:
+        """Return the same value, maybe of another envelope, its data key wrapped by the primary.
+
+        Raises ValueError as `open`.
+        """
+        data_key = (sealed_by or self)._unwrap(envelope, context)
         return self._wrap(data_key, context) + envelope[_ID + _WRAPPED :]
 
     def is_current(self, envelope: bytes) -> bool:
         """Tell whether the primary key wraps it already."""
-        return envelope[:_ID] == self._primary
+        return mark_of(envelope) == self._primary
+
+    @property
+    def mark(self) -> bytes:
+        """Beginning of the values that it seals; it tells nothing of the key."""
+        return self._primary
 
     def _wrap(self, data_key: bytes, context: str) -> bytes:
         return self._primary + _encrypt(self._ciphers[self._primary], data_key, context)
@@ -50,6 +60,11 @@ class Envelope:
         if cipher is None:
             raise ValueError("no key opens this secret")
         return _decrypt(cipher, envelope[_ID : _ID + _WRAPPED], context)
+
+
+def mark_of(envelope: bytes) -> bytes:
+    """Return the mark of the key that wraps the data key of a value."""
+    return envelope[:_ID]
 
 
 def _encrypt(cipher: AESGCM, value: bytes, context: str) -> bytes:

@@ -14,13 +14,16 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from urllib.parse import parse_qsl, unquote
 
 from windlass.core.clock import now_seconds
 from windlass.core.objects.batches import Expectation, batched
 from windlass.core.objects.port import (
+    InvalidKey,
     ObjectInfo,
     ObjectNotFound,
     Sha256,
+    SignatureInvalid,
     StoredObject,
     StoreUnavailable,
     validate_key,
@@ -189,6 +192,19 @@ class FilesystemStore:
     def verify(self, method: str, key: str, query: Mapping[str, str]) -> SignedRequest:
         """The request that one of our URLs permits; raises SignatureInvalid."""
         return self._signer.verify(method, key, query)
+
+    def file(self, url: str) -> Path | None:
+        """The file that one of our signed URLs reads; None for any other URL, and where it is
+        not: a process on another machine has the same secret and no files.
+        """
+        where, _, query = url.partition("?")
+        pairs = dict(parse_qsl(query, keep_blank_values=True))
+        try:
+            request = self.verify("GET", unquote(where).partition("/objects/")[2], pairs)
+        except (SignatureInvalid, InvalidKey):
+            return None
+        path = self._path(request.key)
+        return path if path.is_file() and not request.holder else None
 
     async def check(self) -> None:
         """See ObjectStore.check."""

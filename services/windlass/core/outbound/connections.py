@@ -51,6 +51,24 @@ class OutboundConnections:
         self._resolver = _Resolver(addresses)
         self._session: aiohttp.ClientSession | None = None
 
+    async def stream(
+        self, tenant: str, host: str, port: int, *, tls: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a permitted address of a host, by TLS for that name or without.
+
+        Raises OSError.
+        """
+        token = _project.set(tenant)
+        try:
+            found = (await self._resolver.resolve(host, port))[0]
+        finally:
+            _project.reset(token)
+        secured: dict[str, Any] = {}
+        if tls:
+            context = self._tls or await asyncio.to_thread(ssl.create_default_context)
+            secured = {"ssl": context, "server_hostname": host}
+        return await asyncio.open_connection(found["host"], port, **secured)
+
     @contextmanager
     def of(self, project_id: str) -> Iterator[aiohttp.ClientSession]:
         """The session, in whose requests within the block names are looked up for a project."""

@@ -89,6 +89,11 @@ REASONS = {
     "too_many_webhooks": reason(
         "The project has as many webhooks as it may; delete one first.", FailedPrecondition
     ),
+    "too_many_destinations": reason(
+        "The organization exports its audit log to as many destinations as it may; delete one "
+        "first.",
+        FailedPrecondition,
+    ),
     "webhook_not_allowed": reason(
         "The URL does not lead to an address that webhooks may have; use a public one over https, "
         "or have it allowed in `webhooks.allowed_networks`.",

@@ -56,6 +56,11 @@ REASONS = {
         Internal,
         500,
     ),
+    "token_not_exchanged": reason(
+        "A workload's token is not exchanged, and nobody unknown is told why; the organization's "
+        "audit log has the reason.",
+        PermissionDenied,
+    ),
     # Bodies, parameters and addresses.
     "invalid_json": reason(
         "The body cannot be read as JSON, or is nested too deeply; send valid JSON.",
@@ -89,7 +94,10 @@ REASONS = {
         400,
     ),
     "unsupported_parameter": reason(
-        "OpenAI has this field, and the engine that serves the model does not; leave it out.", 400
+        "OpenAI has this field, and the engine that serves the model, or this installation, does "
+        "not; leave it out.",
+        400,
+        InvalidArgument,
     ),
     "unknown_url": reason("No operation has this path; /openapi.json lists all.", 404),
     "method_not_allowed": reason(
@@ -140,13 +148,78 @@ REASONS = {
         "The key is taken from its networks alone; ask from one of them, or have it changed.",
         PermissionDenied,
     ),
+    "client_certificate_required": reason(
+        "The organization or the project takes calls only over a connection with a client "
+        "certificate; present one, to the gateway or to the proxy in front of it.",
+        PermissionDenied,
+    ),
+    "client_certificate_not_admitted": reason(
+        "The client certificate is not valid, or leads to none that is active in the organization "
+        "or the project.",
+        PermissionDenied,
+    ),
+    "invalid_certificate": reason(
+        "The certificate cannot be read, has expired, or has a key that is not supported; the "
+        "message says which.",
+        InvalidArgument,
+    ),
+    "certificate_in_use": reason(
+        "The certificate is active somewhere; deactivate it first.", FailedPrecondition
+    ),
+    "certificate_locks_you_out": reason(
+        "The caller's own certificate would not be admitted afterwards; call with one that would.",
+        FailedPrecondition,
+    ),
     "foreign_rotation": reason(
         "The old secret outlasts a rotation only with the key itself or one that made it.",
         FailedPrecondition,
     ),
+    "key_lives_too_long": reason(
+        "The organization's policy bounds the life of keys; set an earlier end.", InvalidArgument
+    ),
+    "service_accounts_only": reason(
+        "By the organization's policy only service accounts get keys; make one, and its key.",
+        PermissionDenied,
+    ),
+    "elevation_closed": reason(
+        "What was asked for is decided, withdrawn or over; ask anew.", FailedPrecondition
+    ),
     "own_key_affected": reason(
         "The key that asks would itself lose rights; use another owner's key.", FailedPrecondition
     ),
+    "external_key_unavailable": reason(
+        "The external key's keeper is away, refuses, or does not open what it wrapped: 409 where "
+        "it is tried, 503 where something is sealed by it. The message has what it said.",
+        FailedPrecondition,
+        Unavailable,
+    ),
+    "external_key_in_use": reason(
+        "The external key wraps a project's data key; give the project another one first.",
+        FailedPrecondition,
+    ),
+    "managed_by_directory": reason(
+        "The organization's directory decides on this person or group; change it there.",
+        FailedPrecondition,
+    ),
+    "directory_disabled": reason(
+        "No directory provisions the organization; an owner allows it with `windlass directory "
+        "enable`.",
+        PermissionDenied,
+    ),
+    "version_mismatch": reason(
+        "It has changed since it was read; read it again.", FailedPrecondition
+    ),
+    "not_confirmed": reason(
+        "A deletion needs the title of what it deletes, exactly as it is.", FailedPrecondition
+    ),
+    "not_scheduled": reason(
+        "It is live, or its erasure has begun: there is nothing to undo.", FailedPrecondition
+    ),
+    "being_erased": reason(
+        "The organization, or a project of it, is being erased: it cannot be exported now.",
+        FailedPrecondition,
+    ),
+    "not_ready": reason("An export is downloaded once its state is `ready`.", FailedPrecondition),
     "quota_exceeded": reason(
         "A quota is used up: 403 until something is deleted or the quota raised, 429 until "
         "running work ends.",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from windlass.api.auth.v1 import auth_pb2 as pb
 from windlass.core.errors import PermissionDenied, Unauthenticated
+from windlass.core.rpc.model_scope import ModelScope, unknown_model
 
 # Public: it tells these digests from those of other programs, and hides nothing.
 _CONTEXT = b"windlass"
@@ -38,10 +39,30 @@ class Principal:
     key_id: str = ""
     roles: tuple[str, ...] = ()
     permissions: frozenset[str] = frozenset()
+    # The models that its key and its project are narrowed to; None: any.
+    models: ModelScope | None = None
+    # A session that lacks what only owners may, until its person signs in anew.
+    is_weakened: bool = False
 
     def may(self, permission: str) -> bool:
         """Returns True if some role of the caller grants the permission."""
         return permission in self.permissions
+
+    def may_use(self, model: str) -> bool:
+        """Returns True unless the caller's key or project is narrowed to other models."""
+        return self.models is None or self.models.admits(model)
+
+    def require_model(self, model: str, param: str = "model") -> None:
+        """Raises the NotFound of an unknown model for one that the caller's key or project is not
+        for.
+        """
+        if not self.may_use(model):
+            raise unknown_model(model, param)
+
+    def covers(self, other: "Principal") -> bool:
+        """Returns True if the caller may do all that another may."""
+        narrowed = self.models is not None and not self.models.covers(other.models)
+        return self.permissions >= other.permissions and not narrowed
 
     def require_project(self) -> str:
         """The project of the call; raises PermissionDenied when it names none."""
@@ -62,6 +83,8 @@ class Principal:
             key_id=self.key_id,
             roles=self.roles,
             permissions=sorted(self.permissions),
+            models=self.models.patterns if self.models is not None else (),
+            weakened=self.is_weakened,
         )
 
     @classmethod
@@ -74,6 +97,8 @@ class Principal:
             key_id=message.key_id,
             roles=tuple(message.roles),
             permissions=frozenset(message.permissions),
+            models=ModelScope.of(message.models),
+            is_weakened=message.weakened,
         )
 
 
@@ -92,6 +117,8 @@ _principal: ContextVar[Principal | None] = ContextVar("principal", default=None)
 _agent: ContextVar[AgentIdentity | None] = ContextVar("agent", default=None)
 # The signed form of the current principal, for calls made on its behalf.
 principal_token: ContextVar[str] = ContextVar("principal_token", default="")
+# The address that the caller's request came from, as the gateway saw it; empty: not known.
+client_address: ContextVar[str] = ContextVar("client_address", default="")
 
 
 def current() -> Principal:

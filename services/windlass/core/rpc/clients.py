@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import grpc
 
 from windlass.core import telemetry
-from windlass.core.rpc.auth import principal_token
+from windlass.core.rpc.auth import client_address, principal_token
 
 if TYPE_CHECKING:
     # It stands on the boundary, which agents have no use for.
@@ -93,6 +93,8 @@ class _Channel:
         metadata = [*(fields.get("metadata") or ()), ("windlass-service", self._service_token())]
         if identifier := telemetry.request_id.get():
             metadata.append(("x-request-id", identifier))
+        if address := client_address.get():
+            metadata.append(("windlass-client", address))
         token = principal_token.get()
         if token and not any(name == "windlass-principal" for name, _ in metadata):
             metadata.append(("windlass-principal", token))

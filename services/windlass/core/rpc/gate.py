@@ -35,16 +35,25 @@ class ControlPlaneGate:
                 raise Unauthenticated("Authentication required.", reason="missing_token")
             auth.enter(principal=await self._tokens.verify_principal(token))
             auth.principal_token.set(token)
+            auth.client_address.set(await self._address(metadata))
         elif rule.audience in (pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY):
             token = metadata.get("windlass-service", "")
             if not token:
                 raise Unauthenticated("Only services may make this call.", reason="missing_token")
             kind = "gateway" if rule.audience == pb.AUDIENCE_GATEWAY else None
             await self._tokens.verify_service(token, kind=kind)
+            auth.client_address.set(metadata.get("windlass-client", ""))
         elif rule.audience == pb.AUDIENCE_AGENT:
             auth.enter(agent=await self._agent(metadata))
         elif rule.audience != pb.AUDIENCE_ANONYMOUS:
             raise PermissionDenied("This call is not served on this listener.")
+
+    async def _address(self, metadata: dict[str, str]) -> str:
+        """The address of the caller's request, which our own processes alone may say."""
+        address = metadata.get("windlass-client", "")
+        if address:
+            await self._tokens.verify_service(metadata.get("windlass-service", ""))
+        return address
 
     async def _agent(self, metadata: dict[str, str]) -> AgentIdentity:
         scheme, _, credential = metadata.get("authorization", "").partition(" ")

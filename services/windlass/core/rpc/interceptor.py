@@ -34,7 +34,7 @@ from windlass.core.objects import (
     StorageFull,
 )
 from windlass.core.rpc import audited, auth
-from windlass.core.rpc.rules import rule_of, split
+from windlass.core.rpc.rules import is_change, rule_of, split
 from windlass.metrics import rpc
 
 log = telemetry.logger("rpc")
@@ -54,10 +54,20 @@ class Gate(Protocol):
 
 
 class AuditSink(Protocol):
-    """Takes what a tenant changed, or tried to."""
+    """Takes what a tenant changed, or tried to, and what it was refused."""
 
-    def record(self, method: str, request: Any, outcome: str) -> None:
-        """Records one call; never waits."""
+    def record(
+        self, method: str, request: Any, outcome: str, reason: str = "", *, answer: Any = None
+    ) -> None:
+        """Records one call of the current caller; never waits."""
+
+    def refuse(self, principal: auth.Principal, action: str, error: AppError, address: str) -> None:
+        """Records the refusal of a known caller that no RPC was asked about; never waits."""
+
+    def note(
+        self, organization_id: str, project_id: str, action: str, change: audited.AuditedChange
+    ) -> None:
+        """Records what a service does for a tenant without a caller of theirs; never waits."""
 
     async def kept(self) -> None:
         """Return when what was recorded is on disk."""
@@ -79,9 +89,25 @@ def _handled(method: str, outcome: str) -> Counter:
     return rpc.HANDLED.labels(*split(method), outcome)
 
 
-def is_change(rule: pb.Rule) -> bool:
-    """Returns True if an RPC under this rule changes something, by its permission's verb."""
-    return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
+def _is_audited(rule: pb.Rule, outcome: str, failure: AppError | None) -> bool:
+    """Returns True for a change, tried or made, for what a known caller may not read, and for
+    what it read of others.
+    """
+    if is_change(rule):
+        return True
+    if outcome == "OK" and rule.audited_for:
+        return auth.current().may(rule.audited_for)
+    return rule.audience == pb.AUDIENCE_TENANT and isinstance(failure, PermissionDenied)
+
+
+def _lacking(principal: auth.Principal, permission: str) -> PermissionDenied:
+    if principal.is_weakened:
+        return PermissionDenied(
+            f"This needs the permission {permission}. If a role of yours grants it, sign in anew "
+            "as your organization asks of administrators: windlass auth login --web --fresh.",
+            reason="sign_in_too_weak",
+        )
+    return PermissionDenied(f"This needs the permission {permission}.")
 
 
 class Boundary(grpc.aio.ServerInterceptor):
@@ -138,7 +164,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         audited.enter()
         await self._gate.admit(rule, metadata)
         if rule.audience == pb.AUDIENCE_TENANT and not auth.current().may(rule.permission):
-            raise PermissionDenied(f"This needs the permission {rule.permission}.")
+            raise _lacking(auth.current(), rule.permission)
         return rule
 
     def unary(
@@ -157,7 +183,7 @@ class Boundary(grpc.aio.ServerInterceptor):
                     raise
                 await self._keep(method)
                 await context.abort(failure.code, failure.message, to_metadata(failure))
-            self._finish(method, request, None)
+            self._finish(method, request, None, response)
             await self._keep(method)
             _seconds(method).observe(time.perf_counter() - started)
             return response
@@ -210,14 +236,17 @@ class Boundary(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _finish(self, method: str, request: Any, error: BaseException | None) -> AppError | None:
+    def _finish(
+        self, method: str, request: Any, error: BaseException | None, answer: Any = None
+    ) -> AppError | None:
         """Counts and audits the end; the error to answer, None to let it pass."""
         failure = translate(error, method) if error is not None else None
         outcome = "OK" if error is None else failure.code.name if failure else "CANCELLED"
         _handled(method, outcome).inc()
         rule = rule_of(method)
-        if self._audit is not None and rule is not None and is_change(rule):
-            self._audit.record(method, request, outcome)
+        if self._audit is not None and rule is not None and _is_audited(rule, outcome, failure):
+            reason = failure.reason if failure else ""
+            self._audit.record(method, request, outcome, reason, answer=answer)
         return failure
 
     async def _keep(self, method: str) -> None:

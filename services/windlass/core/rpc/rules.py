@@ -27,3 +27,14 @@ def rule_of(method: str) -> pb.Rule | None:
         return None
     rule: pb.Rule = descriptor.GetOptions().Extensions[pb.rule]
     return rule
+
+
+def is_change(rule: pb.Rule) -> bool:
+    """Returns True if an RPC under this rule changes something, by its permission's verb."""
+    return rule.audience == pb.AUDIENCE_TENANT and not rule.permission.endswith(".read")
+
+
+def is_read(method: str) -> bool:
+    """Returns True if `package.Service/Method` is an RPC by which tenants read."""
+    rule = rule_of(method)
+    return rule is not None and rule.audience == pb.AUDIENCE_TENANT and not is_change(rule)

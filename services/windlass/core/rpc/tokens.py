@@ -18,6 +18,7 @@ from windlass.core import clock
 from windlass.core.db import Database, metadata
 from windlass.core.errors import Unauthenticated
 from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.model_scope import ModelScope
 
 KEY_SECONDS = 24 * 3600
 ROTATE_SECONDS = 8 * 3600
@@ -75,6 +76,8 @@ class TokenAuthority:
             "key": principal.key_id,
             "roles": list(principal.roles),
             "permissions": sorted(principal.permissions),
+            "models": principal.models.patterns if principal.models is not None else (),
+            "weakened": principal.is_weakened,
         }
         return self._sign(principal, claims)
 
@@ -112,6 +115,9 @@ class TokenAuthority:
             key_id=claims["key"],
             roles=tuple(claims["roles"]),
             permissions=frozenset(claims["permissions"]),
+            # Of a gateway of the release before, which narrows nobody to models.
+            models=ModelScope.of(claims.get("models", ())),
+            is_weakened=claims.get("weakened", False),
         )
 
     async def verify_service(self, token: str, *, kind: str | None = None) -> str:

@@ -43,9 +43,9 @@ class Spool:
 
     def flush(self) -> None:
         """Writes what waits in memory, if the disk takes it."""
-        data = b"".join(self._unwritten)
-        if not data:
+        if not self._unwritten:
             return
+        data = b"".join(self._unwritten)
         try:
             if self._descriptor < 0:
                 self._open()

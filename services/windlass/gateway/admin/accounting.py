@@ -1,7 +1,8 @@
-"""/v1/usage and /v1/audit_events."""
+"""/v1/usage, /v1/audit_events and /v1/audit_checkpoints."""
 
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Query, Request
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
@@ -10,12 +11,15 @@ from windlass.api.usage.v1 import usage_pb2_grpc as rpc
 from windlass.bounds import LATEST
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.parameters import After, Limit, LongLimit, bracketed
+from windlass.gateway.parameters import INT64, After, LongLimit, bracketed
 from windlass.gateway.plain import enum_name, plain
 
 # OpenAI's name of a group to ours.
 _GROUPS = {"api_key_id": "key_id"}
 Time = Annotated[int, Query(ge=0, le=LATEST, description="Unix seconds.")]
+Sequence = Annotated[int, Query(ge=0, le=INT64, description="Sequence of an event.")]
+VerifyLimit = Annotated[int, Query(ge=0, le=20_000, description="Number of events to check.")]
+CheckpointsLimit = Annotated[int, Query(ge=0, le=500, description="Number of items on a page.")]
 
 
 def accounting_router(app: App) -> APIRouter:
@@ -59,12 +63,39 @@ def accounting_router(app: App) -> APIRouter:
         }
 
     @router.get("/audit_events")
-    async def list_audit_events(after: After = "", limit: Limit = 0) -> Json:
+    async def list_audit_events(
+        after: After = "",
+        limit: LongLimit = 0,
+        order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
+    ) -> Json:
         """Lists changes and attempted changes, newest first."""
         answer = await rbac.ListAuditEvents(
-            rbac_pb2.ListAuditEventsRequest(after=after, limit=limit)
+            rbac_pb2.ListAuditEventsRequest(after=after, limit=limit, order=order)
         )
         return page([plain(event, "audit_event") for event in answer.events], answer.has_more)
+
+    @router.get("/audit_events/verification")
+    async def verify_audit_events(after: Sequence = 0, limit: VerifyLimit = 0) -> Json:
+        """Checks a part of the log; the next begins `after` its `sequence` while `has_more`."""
+        answer = await rbac.VerifyAuditEvents(
+            rbac_pb2.VerifyAuditEventsRequest(after=after, limit=limit)
+        )
+        return plain(answer, "audit_verification")
+
+    @router.get("/audit_checkpoints")
+    async def list_audit_checkpoints(after: Sequence = 0, limit: CheckpointsLimit = 0) -> Json:
+        """Lists signed checkpoints of the log, oldest first, and what verifies them."""
+        answer = await rbac.ListAuditCheckpoints(
+            rbac_pb2.ListAuditCheckpointsRequest(after=after, limit=limit)
+        )
+        made = [
+            {"id": str(one.sequence), **plain(one, "audit_checkpoint")}
+            for one in answer.checkpoints
+        ]
+        return page(made, answer.has_more) | {
+            "public_key": orjson.loads(answer.public_key),
+            "dropped": answer.dropped or None,
+        }
 
     return router
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.bounds import USER_ID_LENGTH
+from windlass.bounds import TITLE_LENGTH, USER_ID_LENGTH
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import IDENTIFIER_LENGTH
@@ -29,10 +29,10 @@ KINDS = {
 }
 
 
-def role_number(name: str) -> "pb.Role.ValueType":
+def role_number(name: str, param: str = "role") -> "pb.Role.ValueType":
     """The role of a name; raises InvalidArgument."""
     if name not in ROLES:
-        raise InvalidArgument(f"role must be one of {', '.join(ROLES)}.", param="role")
+        raise InvalidArgument(f"{param} must be one of {', '.join(ROLES)}.", param=param)
     return ROLES[name]
 
 
@@ -42,6 +42,10 @@ class PutMember(Body):
     user_id: Annotated[str, Field(min_length=1, max_length=USER_ID_LENGTH)]
     role: str
     project_id: str = ""
+    title: Annotated[
+        str | None,
+        Field(min_length=1, max_length=TITLE_LENGTH, description="Default: the present one."),
+    ] = None
     kind: Annotated[
         Literal["person", "service_account"] | None,
         Field(description="Default: the member's present kind, or a person."),
@@ -71,6 +75,7 @@ def members_router(app: App) -> APIRouter:
             user_id=body.user_id,
             role=role_number(body.role),
             project_id=body.project_id,
+            title=body.title,
             kind=KINDS[body.kind],
         )
         return _render(await users.PutMember(request))
@@ -88,11 +93,22 @@ def members_router(app: App) -> APIRouter:
         return page([_render(member) for member in answer.members], answer.has_more)
 
     @router.delete("/{user_id}")
-    async def remove_member(user_id: str, project_id: str = "") -> Json:
+    async def remove_member(
+        user_id: str,
+        project_id: str = "",
+        successor: Annotated[
+            str,
+            Query(
+                max_length=USER_ID_LENGTH,
+                description="Who becomes owner of the projects that the member alone owns.",
+            ),
+        ] = "",
+    ) -> Json:
         """Removes a member; its keys in that scope end, and those that rested on its rights."""
-        answer = await users.RemoveMember(
-            pb.RemoveMemberRequest(user_id=user_id, project_id=project_id)
+        request = pb.RemoveMemberRequest(
+            user_id=user_id, project_id=project_id, successor=successor
         )
+        answer = await users.RemoveMember(request)
         return {
             "id": user_id,
             "object": "member",

@@ -30,10 +30,10 @@ class ActiveRequest:
 
     __slots__ = ("_ask", "_principal", "_task", "graced", "is_minded", "reason")
 
-    def __init__(self, principal: Principal, ask: Ask, *, graced: bool):
+    def __init__(self, principal: Principal, ask: Ask, task: asyncio.Task[object], *, graced: bool):
         self._principal = principal
         self._ask = ask
-        self._task = asyncio.current_task()
+        self._task = task
         # Whether it outlasts an outage as a new request with its key does.
         self.graced = graced
         # True where the answer asks again by itself, and ends in its own words.
@@ -55,16 +55,16 @@ class ActiveRequest:
         except grpc.aio.AioRpcError as error:
             self.end(_verdict(error))
             return
-        except PermissionDenied as error:
+        except (PermissionDenied, Unauthenticated) as error:
             self.end(error)
             return
         same = now.project_id == self._principal.project_id
-        if not same or not now.permissions >= self._principal.permissions:
+        if not same or not now.covers(self._principal):
             self.end(PermissionDenied("The rights of this API key have changed."))
 
     def end(self, reason: AppError) -> None:
         """Cancels the request's task, which then sends the client an error if it still can."""
-        if self.reason is None and self._task is not None:
+        if self.reason is None:
             log.info("request_revoked", key_id=self.key_id, reason=reason.message)
             self.reason = reason
             self._task.cancel()
@@ -89,9 +89,11 @@ class ActiveRequests:
         self._is_used = asyncio.Event()
         self._sure_at = time.monotonic()
 
-    def enter(self, principal: Principal, ask: Ask, *, graced: bool = False) -> ActiveRequest:
-        """Registers the present task as a request of this caller, until `leave`."""
-        held = ActiveRequest(principal, ask, graced=graced)
+    def enter(
+        self, principal: Principal, ask: Ask, task: asyncio.Task[object], *, graced: bool = False
+    ) -> ActiveRequest:
+        """Registers a task as a request of this caller, until `leave`."""
+        held = ActiveRequest(principal, ask, task, graced=graced)
         self._held.setdefault(held.key_id, set()).add(held)
         self._is_used.set()
         return held

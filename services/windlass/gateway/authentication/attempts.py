@@ -8,7 +8,8 @@ import grpc
 from windlass.core.addresses import ClientAddresses
 from windlass.core.errors import Unauthenticated, from_rpc
 from windlass.core.throttle import Throttle
-from windlass.gateway.authentication.authenticator import Authenticator, MadeUpKey
+from windlass.gateway.authentication.authenticator import Authenticator
+from windlass.gateway.authentication.credentials import MadeUpKey
 from windlass.gateway.errors import HttpError
 from windlass.key_cache import KnownKey
 
@@ -47,19 +48,24 @@ class Attempts:
         address = self._addresses.of(peer, headers)
         waiting = self._throttle.wait(address)
         if not waiting:
-            return await self._try(headers, address, graced=graced)
+            return await self._try(headers, peer, address, graced=graced)
         if self._in_line >= IN_LINE:
             raise _too_many(waiting)
         self._in_line += 1
         try:
             async with self._lookups:
-                return await self._try(headers, address, graced=graced)
+                return await self._try(headers, peer, address, graced=graced)
         finally:
             self._in_line -= 1
 
-    async def _try(self, headers: dict[bytes, bytes], address: str, *, graced: bool) -> KnownKey:
+    async def _try(
+        self, headers: dict[bytes, bytes], peer: str, address: str, *, graced: bool
+    ) -> KnownKey:
         try:
-            return await self._authenticator.authenticate(headers, graced=graced)
+            return await self._authenticator.authenticate(headers, peer, graced=graced)
+        except MadeUpKey as error:
+            self._count(address, error)
+            raise
         except grpc.aio.AioRpcError as error:
             judged = from_rpc(error)
             if isinstance(judged, Unauthenticated) and judged.reason == "invalid_api_key":

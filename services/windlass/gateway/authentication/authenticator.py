@@ -8,29 +8,24 @@ from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 from windlass.core.rpc import auth
-from windlass.core.rpc.auth import Principal
+from windlass.gateway.authentication.bearers import BearerAdmission
+from windlass.gateway.authentication.credentials import (
+    INCORRECT,
+    CacheKey,
+    MadeUpKey,
+    is_token,
+    shown_by,
+)
 from windlass.gateway.authentication.grace import ASK_SECONDS, OutageGrace
-from windlass.key_cache import Changed, KeyCache, KnownKey, networks_of
+from windlass.key_cache import Changed, KeyCache, KnownKey
 
 LOOKUPS = 64
-CREDENTIAL_BYTES = 512
-
-MISSING = (
-    "You didn't provide an API key. Send it in an Authorization header: "
-    "Authorization: Bearer YOUR_KEY, or as X-API-Key."
-)
-INCORRECT = "Incorrect API key provided."
 AWAY = "API keys cannot be checked now; try again."
 
-CacheKey = tuple[bytes, bytes, bytes]
 # The digest of no key.
 _NOBODYS: CacheKey = (b"readiness", b"", b"")
 # In place of the project: what comes before it is a key's id. No header holds a NUL.
 _BY_ID = b"\0id"
-
-
-class MadeUpKey(Unauthenticated):
-    """A key that was never made, as its form or its checksum tells without a look-up."""
 
 
 class Authenticator:
@@ -43,25 +38,31 @@ class Authenticator:
         *,
         size: int = 50_000,
         grace_seconds: float = 0.0,
+        bearers: BearerAdmission | None = None,
     ):
         self._rbac = rbac
+        # None: workloads' tokens are no credentials here.
+        self._bearers = bearers
         self._keys: KeyCache[CacheKey] = KeyCache(users, self._look_up, size=size, lookups=LOOKUPS)
         self.grace = OutageGrace(self._keys, grace_seconds)
         # Keys that changed since `take_news`; None: any may have.
         self._news: set[str] | None = set()
         self.news = asyncio.Event()
 
-    async def authenticate(self, headers: dict[bytes, bytes], *, graced: bool = False) -> KnownKey:
+    async def authenticate(
+        self, headers: dict[bytes, bytes], peer: str = "", *, graced: bool = False
+    ) -> KnownKey:
         """The key of a request; raises Unauthenticated or Unavailable.
 
-        With `graced`, a known key outlasts an outage for the time that the configuration grants.
+        `peer` is the address of the connection; empty where it has none. With `graced`, a known
+        key outlasts an outage for the time that the configuration grants.
         """
-        credential, key = _cache_key(headers)
+        credential, key = shown_by(headers)
         if not graced or not self.grace.knows(key):
-            return await self._key(credential, key)
+            return await self._key(credential, key, peer, headers)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await self._key(credential, key)
+                return await self._key(credential, key, peer, headers)
         except (Unavailable, TimeoutError) as error:
             if (accepted := self.grace.after_silence(key)) is not None:
                 return accepted
@@ -69,10 +70,10 @@ class Authenticator:
 
     def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> KnownKey | None:
         """The key of a request that needs no lookup; raises Unauthenticated."""
-        credential, key = _cache_key(headers)
+        credential, key = shown_by(headers)
         found = self._good(key) or (self.grace.recall(key) if graced else None)
         if found is None:
-            _require_form(credential)
+            self._require_form(credential)
         return found
 
     async def recognize(self, key_id: str) -> KnownKey:
@@ -129,11 +130,30 @@ class Authenticator:
         kept = self._keys.kept(key)
         return None if kept is None or kept.is_over() else kept
 
-    async def _key(self, credential: str, key: CacheKey) -> KnownKey:
+    async def _key(
+        self, credential: str, key: CacheKey, peer: str, headers: dict[bytes, bytes]
+    ) -> KnownKey:
         if (known := self._good(key)) is not None:
             return known
-        _require_form(credential)
+        self._require_form(credential)
+        if self._bearers is None or not is_token(credential):
+            return await self._keys.ask(key)
+        rule_id = await self._bearers.admit(credential)
+        try:
+            return await self._keys.ask(key)
+        except grpc.aio.AioRpcError as error:
+            if from_rpc(error).reason != Unauthenticated.default_reason:
+                raise
+        # It is new, or has come to the end that it was given.
+        await self._bearers.judge(rule_id, credential, peer, headers)
         return await self._keys.ask(key)
+
+    def _require_form(self, credential: str) -> None:
+        # Not before: what is kept as good costs a request nothing more.
+        if self._bearers is not None and is_token(credential):
+            self._bearers.require_form(credential)
+        elif not auth.may_be_secret(credential):
+            raise MadeUpKey(INCORRECT)
 
     async def _look_up(self, key: CacheKey) -> KnownKey:
         try:
@@ -142,9 +162,7 @@ class Authenticator:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise Unavailable(AWAY) from error
             raise
-        principal = Principal.from_proto(answer.principal)
-        networks = networks_of(answer.networks)
-        return KnownKey(principal.key_id, principal, answer.expires_at, networks)
+        return KnownKey.of(answer)
 
 
 def _request(key: CacheKey) -> rbac_pb2.AuthenticateRequest:
@@ -156,29 +174,3 @@ def _request(key: CacheKey) -> rbac_pb2.AuthenticateRequest:
         project_id=project.decode("latin-1"),
         organization_id=organization.decode("latin-1"),
     )
-
-
-def _require_form(credential: str) -> None:
-    # Not before: what is kept as good costs a request nothing more.
-    if not auth.may_be_secret(credential):
-        raise MadeUpKey(INCORRECT)
-
-
-def _cache_key(headers: dict[bytes, bytes]) -> tuple[str, CacheKey]:
-    """The credential of a request, and what the answer about it is kept by."""
-    authorization = headers.get(b"authorization")
-    if authorization:
-        scheme, _, credential = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
-            raise Unauthenticated(MISSING)
-    else:
-        credential = headers.get(b"x-api-key", b"")
-    credential = credential.strip()
-    if not credential:
-        raise Unauthenticated(MISSING)
-    project = headers.get(b"openai-project", b"")
-    organization = headers.get(b"openai-organization", b"")
-    if max(len(credential), len(project), len(organization)) > CREDENTIAL_BYTES:
-        raise Unauthenticated(INCORRECT)
-    text = credential.decode("latin-1")
-    return text, (auth.digest(text), project, organization)

@@ -1,4 +1,4 @@
-"""Origins of keys: the networks that they are taken from, and where each was used last."""
+"""Origins of keys: the networks and clients that they are taken from, and their last uses."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.addresses import ClientAddresses
+from windlass.core.certificates import PresentedCertificate, presented_by
 from windlass.core.errors import PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.key_cache import KnownKey
@@ -25,22 +26,39 @@ _Origin = tuple[str, bytes]
 
 
 class KeyOrigins:
-    """Admits keys from their networks alone, and tells users when and where they were used."""
+    """Admits keys from their networks and clients alone, and tells users of their uses."""
 
     def __init__(self, addresses: ClientAddresses, users: rpc.UsersInternalServiceAsyncStub):
         self._addresses = addresses
         self._users = users
         self._used: dict[str, _Origin] = {}
 
-    def admit(self, known: KnownKey, peer: str, headers: Mapping[bytes, bytes]) -> Principal:
-        """The principal of a key that came from an address; raises PermissionDenied."""
-        if known.networks and not known.takes(self._addresses.client(peer, headers)):
+    def admit(
+        self, known: KnownKey, peer: str, headers: Mapping[bytes, bytes], own: bytes
+    ) -> Principal:
+        """The principal of a key that came from an address; raises PermissionDenied.
+
+        `own` is the certificate of the connection's client; empty where it has none.
+        """
+        if known.networks is not None and not known.takes(self._addresses.client(peer, headers)):
             raise PermissionDenied(
                 "This API key is not taken from your address.", reason="address_not_allowed"
             )
+        if known.certificate_demands:
+            _require(known, self.certificate(peer, headers, own))
         if known.key_id in self._used or len(self._used) < MOST_KEYS:
             self._used[known.key_id] = (peer, headers.get(b"x-forwarded-for", b""))
         return known.principal
+
+    def certificate(
+        self, peer: str, headers: Mapping[bytes, bytes], own: bytes
+    ) -> PresentedCertificate | None:
+        """The certificate of a request's client; None where it has none."""
+        return presented_by(peer, headers, own, self._addresses)
+
+    def address(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
+        """The address that a request came from; empty for a socket of this machine."""
+        return str(self._addresses.client(peer, headers) or "")
 
     async def run(self) -> None:
         """Tells of uses until cancelled; what cannot be told is told later."""
@@ -66,3 +84,16 @@ class KeyOrigins:
 
     def _named(self, peer: str, forwarded: bytes) -> str:
         return str(self._addresses.client(peer, {b"x-forwarded-for": forwarded}) or "")
+
+
+def _require(known: KnownKey, presented: PresentedCertificate | None) -> None:
+    if presented is None:
+        raise PermissionDenied(
+            "This API key is taken only from clients with a certificate.",
+            reason="client_certificate_required",
+        )
+    if not known.admits(presented):
+        raise PermissionDenied(
+            "This API key is not taken from clients with your certificate.",
+            reason="client_certificate_not_admitted",
+        )

@@ -10,29 +10,28 @@ DELAY_SECONDS = 0.05
 
 
 class DisconnectWatch:
-    """Cancels the task that opened it when the client leaves; `happened` tells why.
+    """Cancels a task when its client leaves, which `happened` tells.
 
     `before` is awaited first, in which the task may end by itself.
     """
 
     __slots__ = ("_handle", "_receive", "_task", "_watcher", "before", "happened")
 
-    def __init__(self, receive: Receive):
+    def __init__(self, receive: Receive, task: asyncio.Task[object]):
         self.happened = False
         self.before: Callable[[], Awaitable[None]] | None = None
         self._receive = receive
-        self._task: asyncio.Task[object] | None = None
+        self._task = task
         self._watcher: asyncio.Task[None] | None = None
         self._handle: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "DisconnectWatch":
-        self._task = asyncio.current_task()
-        self._handle = asyncio.get_running_loop().call_later(DELAY_SECONDS, self._start)
+        self._handle = self._task.get_loop().call_later(DELAY_SECONDS, self._start)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        if self.happened and self._task is not None:
+        if self.happened:
             self._task.uncancel()
 
     def stop(self) -> None:
@@ -51,5 +50,4 @@ class DisconnectWatch:
         self.happened = True
         if self.before is not None:
             await self.before()
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()

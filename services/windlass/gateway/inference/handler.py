@@ -139,7 +139,7 @@ class InferenceHandler:
         headers: Headers,
     ) -> None:
         room = self._images.room.of(exchange.caller.require_project())
-        with DisconnectWatch(exchange.receive) as disconnect, room as hold:
+        with DisconnectWatch(exchange.receive, exchange.task) as disconnect, room as hold:
             try:
                 streams = bool(head.stream) and meter.kind in GENERATES
                 comments = StreamComments(exchange, headers) if streams else None
@@ -176,8 +176,12 @@ class InferenceHandler:
     async def _prepare(self, ask: EngineRequest) -> Offer:
         """Finds engines, and writes images into the request; a client that streams is told."""
         exchange, head, judge = ask.exchange, ask.head, ask.judge
-        waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
-        offer = await with_comments(self._find(exchange, head, judge), ask.comments, waits_for)
+        found = self._find(exchange, head, judge)
+        if ask.comments is None:
+            offer = await found
+        else:
+            waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
+            offer = await with_comments(found, ask.comments, waits_for)
         if judge.images:
             await with_comments(self._read_images(ask), ask.comments, lambda: "images are read")
         return offer

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core.clock import now_ms
@@ -33,8 +34,7 @@ _GENERATING = (CHAT, usage_pb2.USAGE_KIND_COMPLETION, _UNSPECIFIED)
 _IDLE, _OPEN, _WRITTEN = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class UsageBounds:
+class UsageBounds(msgspec.Struct, frozen=True):
     """Upper bounds of a request's usage, from what the gateway itself observed.
 
     A token stands for at least a byte of text, and every byte of a prompt is in the request,
@@ -75,7 +75,9 @@ class UsageBounds:
 
     def with_images(self, images: Sequence[Dimensions]) -> "UsageBounds":
         """Returns them as of a prompt that has images as well."""
-        return replace(self, images=most_tokens(images), likely_images=likely_tokens(images))
+        return msgspec.structs.replace(
+            self, images=most_tokens(images), likely_images=likely_tokens(images)
+        )
 
     def within(self, usage: TokenUsage, answer_bytes: int) -> TokenUsage:
         """Limits the usage that an engine reports to these bounds."""

@@ -226,26 +226,34 @@ class OpenRequests:
 
     @contextmanager
     def counted(self, engine_version_id: str, version_id: str = "") -> Iterator[None]:
-        """Counts a request for the length of the block; of an unknown version, not at all.
-
-        `version_id` is that of the model, an adapter's if the engines run another version.
-        """
-        counts = [(self._open, engine_version_id)]
-        if version_id != engine_version_id:
-            counts.append((self._adapters, version_id))
-        self._count(counts, 1)
+        """Counts a request for the length of the block; see `begin`."""
+        self.begin(engine_version_id, version_id)
         try:
             yield
         finally:
-            self._count(counts, -1)
+            self.end(engine_version_id, version_id)
 
-    def _count(self, counts: Iterable[tuple[Counter[str], str]], number: int) -> None:
-        for counter, version in counts:
-            if version:
-                counter[version] += number
-                if not counter[version]:
-                    del counter[version]
-                self._changed.set()
+    def begin(self, engine_version_id: str, version_id: str = "") -> None:
+        """Counts a request until its `end`; of an unknown version, not at all.
+
+        `version_id` is that of the model, an adapter's if the engines run another version.
+        """
+        self._count(self._open, engine_version_id, 1)
+        if version_id != engine_version_id:
+            self._count(self._adapters, version_id, 1)
+
+    def end(self, engine_version_id: str, version_id: str = "") -> None:
+        """Ends what `begin` has counted."""
+        self._count(self._open, engine_version_id, -1)
+        if version_id != engine_version_id:
+            self._count(self._adapters, version_id, -1)
+
+    def _count(self, counter: Counter[str], version: str, number: int) -> None:
+        if version:
+            counter[version] += number
+            if not counter[version]:
+                del counter[version]
+            self._changed.set()
 
     async def report(self) -> None:
         """Tells the numbers until cancelled: when they change, and again while there are any."""

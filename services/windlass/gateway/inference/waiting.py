@@ -11,6 +11,7 @@ import grpc
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass.core.rpc.auth import Principal
+from windlass.core.rpc.model_scope import unknown_model
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.names import NameCache, Named
 from windlass.gateway.inference.routes import (
@@ -85,6 +86,8 @@ class ModelFinder:
         does something else, 503 when none is ready in time, and what `judge` raises. One that
         `is_open` counts as load already.
         """
+        if caller.models is not None and not caller.models.admits(model):
+            raise _unknown(model)
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
         require_task(model, named.task, path)
@@ -153,15 +156,9 @@ class ModelFinder:
         finally:
             self._waiting -= 1
 
-    @contextmanager
-    def under_way(self, caller: Principal, model: str, served: Served) -> Iterator[None]:
+    def under_way(self, caller: Principal, model: str, served: Served) -> "_UnderWay":
         """Counts a request for the model that engines answer, for the length of the block."""
-        self._routes.begin(caller.project_id, model)
-        try:
-            with self._load.counted(served.engine_version_id, served.version_id):
-                yield
-        finally:
-            self._routes.end(caller.project_id, model)
+        return _UnderWay(self._routes, self._load, caller.project_id, model, served)
 
     async def _held(
         self, caller: Principal, model: str, named: Named, *, is_open: bool
@@ -239,8 +236,8 @@ class ModelFinder:
         if len(model) > MODEL_NAME_LENGTH or not model.isprintable():
             raise _unknown(model)
         try:
-            # A caller who may not list models is told of none.
-            suggest = caller.may("models.read")
+            # A caller who may not list models, or not all, is told of none.
+            suggest = caller.models is None and caller.may("models.read")
             return await self._names.look_up(caller.project_id, model, suggest=suggest)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
@@ -250,9 +247,26 @@ class ModelFinder:
             raise
 
 
+class _UnderWay(NamedTuple):
+    """A class, since a generator would take a hundredth of a chat."""
+
+    routes: RouteTable
+    load: OpenRequests
+    project_id: str
+    model: str
+    served: Served
+
+    def __enter__(self) -> None:
+        self.routes.begin(self.project_id, self.model)
+        self.load.begin(self.served.engine_version_id, self.served.version_id)
+
+    def __exit__(self, *_: object) -> None:
+        self.load.end(self.served.engine_version_id, self.served.version_id)
+        self.routes.end(self.project_id, self.model)
+
+
 def _unknown(model: str, message: str = "") -> HttpError:
-    name = model[:MODEL_NAME_LENGTH]
-    message = message or f"The model {name!r} does not exist or you do not have access to it."
+    message = message or unknown_model(model).message
     return HttpError(404, message, code="model_not_found", param="model")
 
 

@@ -1,23 +1,28 @@
 """uvicorn's HTTP/1.1 over httptools, within bounds that hold before anyone is authenticated."""
 
 import asyncio
+import ssl
 import time
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from windlass.core.ids import new_id
 from windlass.gateway.errors import HttpError
 from windlass.gateway.listener.bounds import ListenerBounds
 from windlass.gateway.listener.connection_limiter import ConnectionLimiter, Use
+from windlass.gateway.listener.joined_answer import JoinedAnswer
 
 # What still comes of a request that was answered early is dropped, so that the client reads
 # the answer: a connection closed on a sender is reset, and the answer may be lost with it.
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 256 * 1024
+# In the scope of a request: the certificate of the connection's client, DER.
+CLIENT_CERTIFICATE = "windlass.client_certificate"
 _PHRASES = {
     400: b"Bad Request",
     408: b"Request Timeout",
@@ -35,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limiter = limiter
         self._bounds: ListenerBounds = limiter.bounds
         self.peer = ""
+        self._certificate = b""
         self._in_head = True
         # Since the last request ended: at least the bytes of the head that is coming.
         self._head_bytes = 0
@@ -48,6 +54,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = 0
         # Seconds that it may still wait; every byte that is read earns some back.
         self._reader_seconds = self._bounds.write_seconds
+        # What is being answered, before what was asked meanwhile.
+        self._answering: RequestResponseCycle | None = None
         self._ending = False
         self._dropped = 0
         self._refusal: HttpError | None = None
@@ -56,6 +64,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Admits the connection or refuses it."""
         super().connection_made(cast(asyncio.Transport, transport))
         self.peer = self.client[0] if self.client else ""
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._certificate = tls.getpeercert(binary_form=True) or b""
         if not self._limiter.admit(self):
             self._refuse(_busy())
             self.transport.close()
@@ -63,12 +74,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
         self._limiter.release(self)
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     @property
     def use(self) -> Use:
         """The present use of the connection."""
         if self.cycle is not None and not self.cycle.response_complete:
+            return Use.BUSY
+        if self._blocked_since is not None:
+            # The answer is written, and not yet read.
             return Use.BUSY
         return Use.IDLE if self.cycle is not None and not self._head_bytes else Use.HALF_OPEN
 
@@ -86,7 +103,6 @@ class BoundedProtocol(HttpToolsProtocol):
             if not self._head_bytes:
                 self._since = self.loop.time()
             self._head_bytes += len(data)
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -117,8 +133,40 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._patience_seconds = bounds.body_seconds
         self._reader_seconds = bounds.write_seconds
-        self.server_state.default_headers = _headers_of(int(time.time()))
-        super().on_headers_complete()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Starts the request, or puts it after those before, as uvicorn's protocol does."""
+        parser, scope, before = self.parser, self.scope, self.cycle
+        version, target = parser.get_http_version(), httptools.parse_url(self.url)
+        path = target.path.decode("ascii")
+        scope["method"], scope["http_version"] = parser.get_method().decode("ascii"), version
+        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, target.path
+        scope["query_string"] = target.query or b""
+        if self._certificate:
+            cast(dict[str, Any], scope)[CLIENT_CERTIFICATE] = self._certificate
+        self.cycle = JoinedAnswer(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=_headers_of(int(time.time())),
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Buffers a part of the body, or drops it if nobody reads it."""
@@ -139,9 +187,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._dropped = 0
 
     def on_response_complete(self) -> None:
-        """Notes when the client may have read its answer."""
+        """Notes when the client may have read its answer, and begins what came after it."""
         self._since = self.loop.time()
-        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def pause_writing(self) -> None:
         """Notes since when the client does not read."""
@@ -157,10 +209,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def check(self, now: float) -> str:
         """Closes the connection if a time limit has passed; returns the reason, or nothing."""
         elapsed, self._checked = now - self._checked, now
-        waited = now - self._since
         if self.transport is None:
             return ""
         self._settle(now)
+        if self._blocked_since is not None and not self._ending:
+            # Written is not read: what ends a connection that rests would cut off the answer.
+            self._since = now
+        waited = now - self._since
         if self._reader_seconds < 0:
             self.abort()
             return "unread_answer"
@@ -170,7 +225,12 @@ class BoundedProtocol(HttpToolsProtocol):
             return self._check_head(waited)
         if self.cycle.response_complete:
             # The answer is out; the body still comes.
-            return self._end(waited, "unread_body") if self.cycle.more_body else ""
+            if self.cycle.more_body:
+                return self._end(waited, "unread_body")
+            # Of no timer: one for each answer would take a fiftieth of a chat.
+            if waited > self.timeout_keep_alive:
+                self.transport.close()
+            return ""
         return self._check_body(elapsed)
 
     def _settle(self, now: float) -> None:
@@ -219,7 +279,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Returns in place of the application, and ends the connection."""
         self._ending = True
         self._since = self.loop.time()
-        cycle = self.cycle
+        cycle = self._answering
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()

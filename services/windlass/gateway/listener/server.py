@@ -23,6 +23,7 @@ BACKLOG = 2048
 # make one of the next.
 COLLECT_AT = (50_000, 20, 100)
 GRACE_SECONDS = 8
+_ASKING = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
 
 
 class _Uvicorn(uvicorn.Server):
@@ -150,5 +151,5 @@ def _tls(settings: HttpSection) -> dict[str, Any]:
         return {}
     options: dict[str, Any] = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
     if tls.client_ca is not None:
-        options |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        options |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": _ASKING[tls.clients]}
     return options

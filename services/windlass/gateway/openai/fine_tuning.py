@@ -20,7 +20,7 @@ from windlass.gateway.openai.rendering import (
     render_job,
     states_of,
 )
-from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed
+from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed, bracketed_pairs
 
 _SINCE = "Only jobs created at this time (Unix seconds) or later."
 # How far a search for jobs without metadata looks on, in pages of 100.
@@ -48,7 +48,7 @@ def fine_tuning_router(app: App) -> APIRouter:
         wanted = pb.ListJobsRequest(
             after=after,
             limit=limit,
-            metadata=metadata_filter(request),
+            metadata=bracketed_pairs(request, "metadata"),
             states=[state for one in bracketed(request, "status") for state in states_of(one)],
             created_after=created_after,
         )
@@ -166,12 +166,3 @@ async def _without_metadata(jobs: rpc.JobsServiceAsyncStub, wanted: pb.ListJobsR
             break
         wanted.after = answer.jobs[-1].id
     return page([render_job(job) for job in found[:limit]], len(found) > limit)
-
-
-def metadata_filter(request: Request) -> dict[str, str]:
-    """The pairs of `metadata[k]=v` parameters."""
-    return {
-        name[len("metadata[") : -1]: value
-        for name, value in request.query_params.multi_items()
-        if name.startswith("metadata[") and name.endswith("]")
-    }

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from windlass.bounds import MAX_FILE_SECONDS, MIN_FILE_SECONDS
-from windlass.gateway.openapi import inference, jobs
+from windlass.gateway.openapi import inference, jobs, workload_identity
 from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import PROVENANCE, TEXT, ref
 from windlass.gateway.openapi.operations import COMPONENTS, RESPONSES
@@ -15,6 +15,7 @@ from windlass.gateway.parameters import REPEATED
 _BINARY: Schema = {"type": "string", "format": "binary"}
 # Answers that are no JSON, or not only.
 _CONTENT: dict[str, dict[str, Any]] = {
+    "export_content": {"application/octet-stream": {"schema": _BINARY}},
     "file_content": {"application/octet-stream": {"schema": _BINARY}},
     "read_log": {"text/plain; charset=utf-8": {"schema": TEXT}},
     "list_events": {"text/event-stream; charset=utf-8": {"schema": TEXT}},
@@ -29,6 +30,8 @@ _PAIRS = {
     "explode": True,
     "schema": {"type": "object", "additionalProperties": {"type": "string"}},
 }
+# Parameters that are pairs, as `name[key]=value`.
+_BRACKETED = ("effective_at", "metadata")
 _UPLOAD: Schema = {
     "type": "object",
     "required": ["file", "purpose"],
@@ -58,7 +61,7 @@ def make_document(api: FastAPI) -> dict[str, Any]:
     for item in document["paths"].values():
         for operation in item.values():
             _describe(operation)
-    document["paths"] |= inference.paths()
+    document["paths"] |= inference.paths() | workload_identity.paths()
     document["paths"].setdefault("/v1/files", {})["post"] = _upload()
     document["paths"]["/v1/fine_tuning/jobs"]["post"] = jobs.operation()
     for item in document["paths"].values():
@@ -84,9 +87,8 @@ def make_document(api: FastAPI) -> dict[str, Any]:
 def _describe(operation: dict[str, Any]) -> None:
     name = operation["operationId"]
     for repeated in REPEATED.get(name, ()):
-        operation.setdefault("parameters", []).append(_REPEATED | {"name": repeated})
-    if name == "list_jobs":
-        operation["parameters"][-1] |= _PAIRS
+        form = _REPEATED | (_PAIRS if repeated in _BRACKETED else {})
+        operation.setdefault("parameters", []).append(form | {"name": repeated})
     # JSON first: of several forms, generated clients take the first one that they know.
     content: dict[str, Any] = {}
     if name in RESPONSES:

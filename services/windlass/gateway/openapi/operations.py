@@ -5,17 +5,31 @@ from windlass.api.inference.v1 import inference_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.sessions.v1 import sessions_pb2
-from windlass.api.users.v1 import users_pb2
+from windlass.api.users.v1 import erasures_pb2, exports_pb2, users_pb2
 from windlass.gateway.openapi import objects as shapes
-from windlass.gateway.openapi.messages import Schema, message, obj
-from windlass.gateway.openapi.objects import COUNT, TEXT, deleted, page, ref
+from windlass.gateway.openapi.administration import ADMINISTRATION, ADMINISTRATION_RESPONSES
+from windlass.gateway.openapi.elevations import ELEVATION_RESPONSES, ELEVATIONS
+from windlass.gateway.openapi.messages import Schema, message, nullable, obj
+from windlass.gateway.openapi.objects import COUNT, FLAG, TEXT, deleted, kind, page, ref
+from windlass.gateway.openapi.sign_in import SIGN_IN, SIGN_IN_RESPONSES
 
 _CLUSTER = message(clusters_pb2.Cluster.DESCRIPTOR, "cluster")
+_HELD = obj({"id": TEXT, "object": kind("organization"), "held": FLAG})
 _KEY = message(users_pb2.ApiKey.DESCRIPTOR, "api_key")
 _KEY = obj(
     {
         **{name: one for name, one in _KEY["properties"].items() if name != "redacted"},
         "redacted_value": TEXT,
+    }
+)
+_AUDIT_DESTINATION = message(rbac_pb2.AuditDestination.DESCRIPTOR, "audit_destination")
+_DIRECTORY = obj(
+    {
+        "object": {"const": "organization.directory"},
+        "enabled": {"type": "boolean"},
+        "role": nullable(TEXT),
+        "created_at": nullable(COUNT),
+        "updated_at": nullable(COUNT),
     }
 )
 _WEBHOOK = message(jobs_pb2.Webhook.DESCRIPTOR, "webhook_endpoint")
@@ -41,13 +55,21 @@ COMPONENTS: dict[str, Schema] = {
         "project",
         status={"type": "string", "enum": ["active", "archived"]},
     ),
+    "Erasure": message(erasures_pb2.Erasure.DESCRIPTOR, "erasure"),
+    "Export": message(exports_pb2.Export.DESCRIPTOR, "export"),
     "Member": message(users_pb2.Member.DESCRIPTOR, "member", id=TEXT),
     "Secret": message(users_pb2.Secret.DESCRIPTOR, "secret", id=TEXT),
     "ApiKey": _KEY,
     "AffectedApiKey": obj({**_KEY["properties"], "becomes": {"type": ["string", "null"]}}),
     "Quota": message(users_pb2.Quota.DESCRIPTOR, "quota", id=TEXT),
     "Me": message(users_pb2.WhoAmIResponse.DESCRIPTOR, "me"),
+    "AuditDestination": _AUDIT_DESTINATION,
+    "AuditRetention": message(rbac_pb2.AuditRetention.DESCRIPTOR, "audit_retention"),
     "AuditEvent": message(rbac_pb2.AuditEvent.DESCRIPTOR, "audit_event"),
+    "AuditVerification": message(
+        rbac_pb2.VerifyAuditEventsResponse.DESCRIPTOR, "audit_verification"
+    ),
+    "AuditCheckpoint": message(rbac_pb2.AuditCheckpoint.DESCRIPTOR, "audit_checkpoint", id=TEXT),
     "Cluster": _CLUSTER,
     "ClusterAccess": message(sessions_pb2.Access.DESCRIPTOR, "cluster.access"),
     "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
@@ -55,6 +77,9 @@ COMPONENTS: dict[str, Schema] = {
     "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
     "Prefetch": message(inference_pb2.Prefetch.DESCRIPTOR, "prefetch"),
     "Stack": message(inference_pb2.Stack.DESCRIPTOR, "stack", id=TEXT),
+    **ADMINISTRATION,
+    **SIGN_IN,
+    **ELEVATIONS,
 }
 
 _WITH_KEY = obj({**_CLUSTER["properties"], "registration_key": TEXT})
@@ -116,7 +141,17 @@ RESPONSES: dict[str, Schema] = {
     "create_organization": ref("Organization"),
     "list_organizations": page("Organization"),
     "get_organization": ref("Organization"),
-    "delete_organization": deleted("organization"),
+    "delete_organization": ref("Erasure"),
+    "undelete_organization": ref("Erasure"),
+    "hold_organization": _HELD,
+    "release_organization": _HELD,
+    "delete_project": ref("Erasure"),
+    "undelete_project": ref("Erasure"),
+    "list_erasures": page("Erasure"),
+    "get_erasure": ref("Erasure"),
+    "create_export": ref("Export"),
+    "list_exports": page("Export"),
+    "get_export": ref("Export"),
     "create_project": ref("Project"),
     "list_projects": page("Project"),
     "get_project": ref("Project"),
@@ -135,6 +170,18 @@ RESPONSES: dict[str, Schema] = {
     "list_api_keys": page("ApiKey"),
     "rotate_api_key": obj({**_KEY["properties"], "value": TEXT}),
     "update_api_key": ref("ApiKey"),
+    "get_key_policy": message(users_pb2.KeyPolicy.DESCRIPTOR, "key_policy"),
+    "put_key_policy": message(
+        users_pb2.KeyPolicy.DESCRIPTOR,
+        "key_policy",
+        ended_keys={"type": "array", "items": ref("ApiKey")},
+        has_more={"type": "boolean"},
+    ),
+    "get_directory": _DIRECTORY,
+    "put_directory": _DIRECTORY,
+    "delete_directory": obj(
+        {"object": {"const": "organization.directory.deleted"}, "deleted": {"const": True}}
+    ),
     "revoke_api_key": obj({**_KEY["properties"], "deleted": {"const": True}}),
     "list_secrets": page("Secret"),
     "put_secret": ref("Secret"),
@@ -143,7 +190,23 @@ RESPONSES: dict[str, Schema] = {
     "put_quota": page("Quota"),
     "delete_quota": page("Quota"),
     "query_usage": ref("Usage"),
+    "create_audit_destination": obj(
+        {**_AUDIT_DESTINATION["properties"], "signing_secret": nullable(TEXT)}
+    ),
+    "list_audit_destinations": page("AuditDestination"),
+    "get_audit_destination": ref("AuditDestination"),
+    "delete_audit_destination": deleted("audit_destination.deleted"),
     "list_audit_events": page("AuditEvent"),
+    "verify_audit_events": ref("AuditVerification"),
+    "list_audit_checkpoints": obj(
+        {
+            **page("AuditCheckpoint")["properties"],
+            "public_key": {"type": "object"},
+            "dropped": nullable(TEXT),
+        }
+    ),
+    "get_audit_retention": ref("AuditRetention"),
+    "put_audit_retention": ref("AuditRetention"),
     "register_cluster": _WITH_KEY,
     "rekey_cluster": _WITH_KEY,
     "list_clusters": page("Cluster"),
@@ -176,5 +239,8 @@ RESPONSES: dict[str, Schema] = {
     "put_assignment": ref("ClusterAssignment"),
     "delete_assignment": deleted("cluster.assignment"),
     "create_access": ref("ClusterAccess"),
+    **ADMINISTRATION_RESPONSES,
+    **SIGN_IN_RESPONSES,
+    **ELEVATION_RESPONSES,
 }
 RESPONSES["change_quota"] = RESPONSES["get_quota"]

@@ -44,6 +44,7 @@ class PrefetchRequests:
         if len(asked) > MAX_CLUSTERS:
             raise InvalidArgument(f"cluster_ids must be at most {MAX_CLUSTERS}.", param="clusters")
         project = principal.require_project()
+        principal.require_model(request.model)
         resolved = await self._models.ResolveModel(
             models_pb2.ResolveModelRequest(project_id=project, id=request.model)
         )
@@ -85,8 +86,7 @@ class PrefetchRequests:
     async def list(self, request: pb.ListPrefetchesRequest) -> pb.ListPrefetchesResponse:
         """The project's, newest first."""
         size = page_size(request.limit)
-        project = current().require_project()
-        rows = await self._prefetches.newest(project, after=request.after, limit=size + 1)
+        rows = await self._prefetches.newest(current(), after=request.after, limit=size + 1)
         view = await self._observed.known_view(NOTHING)
         page, more = cut(rows, size)
         found, more = fitting([_message(one, view) for one in page], more)

@@ -13,6 +13,7 @@ from windlass.core.db.leases import no_rows
 from windlass.core.db.paging import newest_first
 from windlass.core.errors import ResourceExhausted
 from windlass.core.quotas import Quota, Quotas
+from windlass.core.rpc.auth import Principal
 from windlass.inference.loads import CLOCK
 from windlass.inference.prefetches.prefetch import FAILED, MAX_OPEN, OPEN, READY, Prefetch
 
@@ -121,9 +122,11 @@ class PrefetchStore:
         same = [prefetches.c[name] == getattr(wished, name) for name in key]
         return _to_prefetch((await connection.execute(prefetches.select().where(*same))).one())
 
-    async def newest(self, project_id: str, *, after: str, limit: int) -> Sequence[Prefetch]:
-        """The project's, newest first."""
-        ours = prefetches.c.project_id == project_id
+    async def newest(self, caller: Principal, *, after: str, limit: int) -> Sequence[Prefetch]:
+        """The prefetches of the caller's project, of models that it may use, newest first."""
+        ours = prefetches.c.project_id == caller.require_project()
+        if caller.models is not None:
+            ours = sa.and_(ours, caller.models.condition(prefetches.c.model))
         query = newest_first(
             prefetches.select().where(ours),
             prefetches.c.created_at,

@@ -8,6 +8,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.errors import InvalidArgument, NotFound, from_rpc
 from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.rpc.auth import current
 from windlass.engine_arguments import EngineArguments
 from windlass.inference.names import quantization_of_model
 from windlass.modelfiles.documents import max_bytes
@@ -58,6 +59,7 @@ class Drafts:
 
     async def _visible(self, model: models_pb2.Model, name: str) -> models_pb2.ResolvedModel:
         """The model's project's own by this name, or the one for everyone; nobody else's."""
+        current().require_model(name, PARAM)
         request = models_pb2.ResolveModelRequest(project_id=model.project_id, id=name)
         try:
             found = await self._models.ResolveModel(request)

@@ -112,7 +112,10 @@ class ServingRequests:
         """The servings of the project's models and of those for everyone, by name."""
         rows = await self._store.rows()
         view = await self._observed.known_view(rows)
-        seen = sorted(rows.visible(current().require_project()).values(), key=lambda one: one.model)
+        caller = current()
+        visible = rows.visible(caller.require_project()).values()
+        seen = [one for one in visible if caller.may_use(one.model)]
+        seen.sort(key=lambda one: one.model)
         seen, more = page_of(seen, lambda one: one.model, after=request.after, limit=request.limit)
         return pb.ListServingsResponse(
             servings=[self._shown(serving, rows, view) for serving in seen], has_more=more
@@ -131,6 +134,7 @@ class ServingRequests:
         return _shown(serving, rows, view, self._policy.engine)
 
     async def _resolve(self, principal: Principal, model: str) -> models_pb2.ResolvedModel:
+        principal.require_model(model)
         return await self._models.ResolveModel(
             models_pb2.ResolveModelRequest(project_id=principal.require_project(), id=model)
         )

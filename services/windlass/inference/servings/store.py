@@ -7,7 +7,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
 from windlass.core.db.leases import no_rows
+from windlass.core.leaving.tables import leaves
 from windlass.core.quotas import Quota, Quotas
+from windlass.core.rpc import audited
 from windlass.engine_arguments import chosen
 from windlass.inference.domain import IN_USE_SECONDS, Serving
 from windlass.inference.loads import CLOCK
@@ -47,12 +49,16 @@ class ServingStore:
             found = await connection.execute(servings.select().where(sa.not_(_of(serving))))
             quotas = await self._quotas.all(connection, Quota.ENGINES)
             check(serving, [to_serving(row) for row in found.mappings()], quotas)
+            former = (await connection.execute(servings.select().where(_of(serving)))).mappings()
+            before = former.first()
+            audited.change(to_serving(before) if before else None, serving, resource=serving.model)
             await connection.execute(statement)
 
     async def delete(self, serving: Serving) -> None:
         """Removes a serving, and the wish for its model unless somebody asked for it lately."""
         async with self._database.begin() as connection:
             await connection.execute(servings.delete().where(_of(serving)))
+            audited.change(serving, None, resource=serving.model)
             await connection.execute(
                 wants.delete().where(
                     wants.c.version_id == serving.version_id,
@@ -61,10 +67,11 @@ class ServingStore:
             )
 
     async def projects(self) -> list[str]:
-        """Ids of the projects that have servings; models for everyone have none."""
-        query = sa.select(servings.c.project_id).where(servings.c.project_id != "").distinct()
+        """Ids of projects that have servings and do not leave; models for everyone have none."""
+        stays = sa.not_(leaves(servings.c.project_id))
+        query = sa.select(servings.c.project_id).where(servings.c.project_id != "", stays)
         async with self._database.autocommit() as connection:
-            return [row.project_id for row in await connection.execute(query)]
+            return [row.project_id for row in await connection.execute(query.distinct())]
 
     async def delete_all(self, project_id: str) -> int:
         """Removes the servings of a project; returns how many."""

@@ -80,6 +80,7 @@ class StackRequests:
 
     async def adopt(self, request: pb.AdoptModelRequest) -> models_pb2.Model:
         """Gives a model of a stack a name; raises NotFound for no stack, AlreadyExists."""
+        current().require_model(request.id, "id")
         principal, stack = current(), await self._stacks.get(request.stack)
         return await self._models.AdoptModel(
             models_pb2.AdoptModelRequest(

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database, metadata
 from windlass.core.errors import NotFound
+from windlass.core.rpc import audited
 from windlass.inference.loads import CLOCK
 from windlass.inference.stacks.stack import Stack, require_same_place
 
@@ -59,12 +60,16 @@ class StackStore:
         is_it = stacks.c.name == stack.name
         async with self._database.begin() as connection:
             row = (await connection.execute(new)).first()
-            if row is None:
+            if row is not None:
+                audited.change(None, stack)
+            else:
                 # Locked, so that nobody gives it another key or place before it is changed.
                 query = stacks.select().where(is_it).with_for_update()
                 former = (await connection.execute(query)).first()
                 if former is not None and keeps_key:
                     require_same_place(_to_stack(former), stack)
+                if former is not None:
+                    audited.change(_to_stack(former), stack)
                 replace = stacks.update().where(is_it).values(changed).returning(stacks)
                 row = (await connection.execute(replace)).first()
         return _to_stack(row) if row is not None else await self.put(stack, keeps_key=keeps_key)
@@ -88,5 +93,7 @@ class StackStore:
 
     async def delete(self, name: str) -> None:
         """Forgets a stack; one that is not there is no error."""
+        statement = stacks.delete().where(stacks.c.name == name).returning(stacks)
         async with self._database.begin() as connection:
-            await connection.execute(stacks.delete().where(stacks.c.name == name))
+            row = (await connection.execute(statement)).first()
+        audited.change(None if row is None else _to_stack(row), None)

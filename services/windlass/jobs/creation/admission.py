@@ -23,6 +23,7 @@ from windlass.core.errors import AppError, InvalidArgument, PermissionDenied, fr
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectStore
 from windlass.core.rpc.auth import Principal, current
+from windlass.core.rpc.model_scope import unknown_model
 from windlass.graders import Grader
 from windlass.jobs.creation import document_jobs, requests
 from windlass.jobs.creation.input_files import NOT_SAID, InputFiles, Inspected
@@ -225,7 +226,11 @@ class JobAdmission:
 
     async def _model(self, project_id: str, name: str, param: str) -> models_pb2.ResolvedModel:
         requests.name(name, param)
-        suggest = current().may("models.read")
+        caller = current()
+        if not caller.may_use(name):
+            said = unknown_model(name).message
+            raise InvalidArgument(said, reason="model_not_found", param=param)
+        suggest = caller.models is None and caller.may("models.read")
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=name, suggest=suggest)
         try:
             found: models_pb2.ResolvedModel = await self._models.ResolveModel(request)

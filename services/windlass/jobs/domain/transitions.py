@@ -322,6 +322,11 @@ def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     return Change(job=job)
 
 
+def cancelled_if_alive(job: Job, now: int, *, grace_ms: int) -> Change:
+    """Begins the end of a job whose project leaves; one that has ended stays as it is."""
+    return Change(job=job) if job.ended else cancel_requested(job, now, grace_ms=grace_ms)
+
+
 def pause_requested(job: Job, now: int, *, grace_ms: int) -> Change:
     """Begins to give a job's resources back; raises FailedPrecondition once it is too late."""
     if job.state in (JobState.PAUSED, JobState.PAUSING):

@@ -1,21 +1,10 @@
-"""Webhooks: the events that they hear of, and how one is signed. Pure.
+"""Webhooks and the events that they hear of, whose bodies are OpenAI's webhook events. Pure."""
 
-Bodies are OpenAI's webhook events; headers and signature are those of Standard Webhooks
-(https://www.standardwebhooks.com), which OpenAI's clients verify.
-"""
-
-import base64
-import hashlib
-import hmac
-import os
 from dataclasses import dataclass
 
 import msgspec
 
 from windlass.jobs.domain.job import TERMINAL, JobState
-
-PREFIX = "whsec_"
-_SECRET_BYTES = 32
 
 
 def event_type(state: JobState) -> str:
@@ -69,20 +58,3 @@ def end_of(job_id: str, kind: str, ended_at_ms: int) -> Event:
         created_at=ended_at_ms // 1000,
         job_id=job_id,
     )
-
-
-def new_secret() -> str:
-    """A secret as receivers are given it: `whsec_` and base64."""
-    return PREFIX + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
-
-
-def signed(event: Event, body: bytes, secret: str, at: int) -> dict[str, str]:
-    """The headers that prove to a receiver who knows the secret what was sent, and when."""
-    key = base64.b64decode(secret.removeprefix(PREFIX))
-    told = f"{event.id}.{at}.".encode() + body
-    digest = base64.b64encode(hmac.digest(key, told, hashlib.sha256)).decode()
-    return {
-        "webhook-id": event.id,
-        "webhook-timestamp": str(at),
-        "webhook-signature": f"v1,{digest}",
-    }

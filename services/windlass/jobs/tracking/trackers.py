@@ -64,7 +64,7 @@ class Trackers:
             tracker = runner_pb2.Tracker(type=kind_of(one), config=config)
             try:
                 url = self._destination(one, kind_of(one))
-                tracker.secret = await self._reveal(job.project_id, one.secret)
+                tracker.secret = await self._reveal(job, one.secret)
                 tracker.url = url
             except Unavailable:
                 # The runner asks again.
@@ -83,10 +83,12 @@ class Trackers:
             return destination(one.mlflow.tracking_uri, self._allowed, param=uri)
         return ""
 
-    async def _reveal(self, project_id: str, name: str) -> bytes:
+    async def _reveal(self, job: Job, name: str) -> bytes:
         if not name:
             return b""
-        request = users_pb2.RevealSecretRequest(project_id=project_id, name=name)
+        request = users_pb2.RevealSecretRequest(
+            project_id=job.project_id, name=name, used_by=job.id
+        )
         try:
             return bytes((await self._users.RevealSecret(request)).value)
         except grpc.aio.AioRpcError as error:

@@ -17,12 +17,13 @@ from windlass.core.db.leases import Row, claim, held, no_rows, released, run_loo
 from windlass.core.db.wake import Wake
 from windlass.core.errors import NotFound, from_rpc
 from windlass.core.killpoints import reach
+from windlass.core.outbound.receivers import SECONDS, Receivers, Unreachable
+from windlass.core.outbound.signing import signed
 from windlass.jobs.domain.job import Change, Level, NewEvent
-from windlass.jobs.domain.webhooks import end_of, signed
+from windlass.jobs.domain.webhooks import end_of
 from windlass.jobs.storage.due_deliveries import due_deliveries
 from windlass.jobs.storage.store import WAKE_WEBHOOKS, JobStore
 from windlass.jobs.storage.tables import deliveries
-from windlass.jobs.webhooks.receivers import SECONDS, Receivers, Unreachable
 from windlass.jobs.webhooks.store import WebhookStore
 from windlass.metrics.jobs import WEBHOOK_DELIVERIES
 
@@ -139,7 +140,7 @@ class Deliveries:
         event = end_of(row.job_id, row.event_type, row.ended_at_ms)
         body = event.body
         try:
-            headers = signed(event, body, secret, now_seconds())
+            headers = signed(event.id, body, secret, now_seconds())
             status = await self._receivers.post(row.project_id, webhook.url, body, headers)
             problem = "" if 200 <= status < 300 else f"the response had status {status}"
         except Unreachable as error:

@@ -10,10 +10,12 @@ from windlass.core.clock import now_seconds
 from windlass.core.db.paging import cut, page_size
 from windlass.core.errors import InvalidArgument, ResourceExhausted
 from windlass.core.ids import new_id
+from windlass.core.outbound.receivers import Receivers, Unreachable
+from windlass.core.outbound.signing import new_secret, signed
+from windlass.core.outbound.urls import AddressRules
+from windlass.core.rpc import audited
 from windlass.core.rpc.auth import current
-from windlass.jobs.domain.webhooks import EVENT_TYPES, Event, Webhook, new_secret, signed
-from windlass.jobs.webhooks.addresses import AddressRules
-from windlass.jobs.webhooks.receivers import Receivers, Unreachable
+from windlass.jobs.domain.webhooks import EVENT_TYPES, Event, Webhook
 from windlass.jobs.webhooks.store import WebhookStore
 
 # The job that a sample names; there is none.
@@ -44,6 +46,10 @@ class WebhooksServicer(rpc.WebhooksServiceServicer):
         )
         secret = new_secret()
         await self._store.create(webhook, secret)
+        # The rest of an address may be a secret of its receiver's.
+        host = urlsplit(webhook.url).hostname or ""
+        told = {"name": webhook.name, "host": host, "event_types": webhook.event_types}
+        audited.change(None, told, resource=webhook.id)
         return pb.CreateWebhookResponse(webhook=_message(webhook), secret=secret)
 
     async def ListWebhooks(
@@ -82,7 +88,7 @@ class WebhooksServicer(rpc.WebhooksServiceServicer):
         body = event.body
         self._testing.add(webhook.project_id)
         try:
-            headers = signed(event, body, secret, now_seconds())
+            headers = signed(event.id, body, secret, now_seconds())
             status = await self._receivers.post(webhook.project_id, webhook.url, body, headers)
         except Unreachable as error:
             raise InvalidArgument(

@@ -44,6 +44,7 @@ class FetchRequests:
             )
         repository = repository_of(request.source)
         name = import_name(request.id or repository.partition("/")[2])
+        principal.require_model(name, "id")
         await self._require_free(principal, name, is_global=request.is_global)
         wished = Fetch(
             id=new_id("fetch-"),

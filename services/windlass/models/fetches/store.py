@@ -93,6 +93,13 @@ def _of(principal: Principal) -> sa.ColumnElement[bool]:
     )
 
 
+def _seen_by(principal: Principal) -> sa.ColumnElement[bool]:
+    """The fetches of the project, of models that the caller may use."""
+    if principal.models is None:
+        return _of(principal)
+    return sa.and_(_of(principal), principal.models.condition(fetches.c.name))
+
+
 class FetchStore:
     """Fetches, from the wish to the version."""
 
@@ -156,7 +163,7 @@ class FetchStore:
     async def get(self, principal: Principal, fetch_id: str) -> Fetch:
         """Returns a fetch of the caller's project; raises NotFound."""
         async with self._database.autocommit() as connection:
-            query = fetches.select().where(fetches.c.id == fetch_id, _of(principal))
+            query = fetches.select().where(fetches.c.id == fetch_id, _seen_by(principal))
             row = (await connection.execute(query)).first()
         if row is None:
             raise _unknown(fetch_id)
@@ -166,7 +173,7 @@ class FetchStore:
         """The project's, newest first."""
         query = (
             fetches.select()
-            .where(_of(principal))
+            .where(_seen_by(principal))
             .order_by(fetches.c.created_at.desc(), fetches.c.id.desc())
         )
         if after:
@@ -180,7 +187,8 @@ class FetchStore:
         """Ends an open one, a repeat too; raises NotFound, FailedPrecondition once it is over."""
         ended = {"state": FetchState.CANCELLED, "finished_at": now_seconds()}
         async with self._database.begin() as connection:
-            statement = fetches.update().where(fetches.c.id == fetch_id, _of(principal), _IS_OPEN)
+            which = fetches.c.id == fetch_id, _seen_by(principal), _IS_OPEN
+            statement = fetches.update().where(*which)
             await connection.execute(statement.values(ended))
         found = await self.get(principal, fetch_id)
         if found.state is not FetchState.CANCELLED:

@@ -171,7 +171,9 @@ class FetchWorker:
 
     async def _secret(self, fetch: Fetch) -> str:
         """The project's token for the hub; empty for none. Raises HubAway, HubRefuses."""
-        request = users_pb2.RevealSecretRequest(project_id=fetch.project_id, name=CREDENTIAL)
+        request = users_pb2.RevealSecretRequest(
+            project_id=fetch.project_id, name=CREDENTIAL, used_by=fetch.id
+        )
         try:
             said = bytes((await self._users.RevealSecret(request)).value).strip()
         except grpc.aio.AioRpcError as error:

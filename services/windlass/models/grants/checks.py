@@ -15,7 +15,7 @@ from windlass.core.errors import InvalidArgument, NotFound, from_rpc
 from windlass.core.rpc.auth import current
 from windlass.models import messages
 from windlass.models.domain import Version
-from windlass.models.grants.store import GrantStore
+from windlass.models.grants.store import GrantStore, no_model
 
 
 class GrantChecks:
@@ -28,8 +28,7 @@ class GrantChecks:
 
     async def create(self, request: pb.CreateGrantsRequest) -> pb.CreateGrantsResponse:
         """Grants each project the use of a model."""
-        organization_id = current().organization_id
-        version = await self._grants.grantable(organization_id, request.model)
+        version = await self._grantable(request.model)
         project_ids = list(dict.fromkeys(request.project_ids))
         await self._check(version, project_ids)
         made = await self._grants.create(version, project_ids)
@@ -38,7 +37,7 @@ class GrantChecks:
 
     async def list(self, request: pb.ListGrantsRequest) -> pb.ListGrantsResponse:
         """Lists the projects that may use a model."""
-        version = await self._grants.grantable(current().organization_id, request.model)
+        version = await self._grantable(request.model)
         size = page_size(request.limit, default=10)
         rows = await self._grants.list(
             version,
@@ -52,10 +51,17 @@ class GrantChecks:
 
     async def delete(self, request: pb.DeleteGrantRequest) -> pb.DeleteGrantResponse:
         """Ends a grant."""
-        version = await self._grants.grantable(current().organization_id, request.model)
+        version = await self._grantable(request.model)
         await self._grants.delete(version, request.grant_id)
         self._wake.touch("models")
         return pb.DeleteGrantResponse()
+
+    async def _grantable(self, model: str) -> Version:
+        """A model that the caller may grant; raises NotFound."""
+        caller = current()
+        if not caller.may_use(model):
+            raise no_model(model)
+        return await self._grants.grantable(caller.organization_id, model)
 
     async def _check(self, version: Version, project_ids: Sequence[str]) -> None:
         """Raises InvalidArgument, or NotFound for what is no live project of the organization."""

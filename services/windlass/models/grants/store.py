@@ -10,6 +10,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import NotFound
 from windlass.core.ids import new_id
+from windlass.core.rpc import audited
 from windlass.models.domain import Kind, ModelGrant, Version, VersionState
 from windlass.models.revisions import next_revision
 from windlass.models.store import to_version
@@ -77,6 +78,8 @@ class GrantStore:
                 )
             query = _granted(version).where(models.c.project_id.in_(project_ids))
             rows = {row.project_id: _grant(row) for row in await connection.execute(query)}
+        for made in rows.values():
+            audited.change(None, _told(version, made), resource=made.id)
         return [rows[project_id] for project_id in project_ids if project_id in rows]
 
     async def list(
@@ -105,9 +108,11 @@ class GrantStore:
                 models.update()
                 .where(_LIVE, models.c.version_id == version.id, models.c.grant_id == grant_id)
                 .values(deleted=True, revision=revision)
+                .returning(models)
             )
-            if not done.rowcount:
+            if (row := done.first()) is None:
                 raise _unknown(grant_id, "permission_id")
+        audited.change(_told(version, _grant(row)), None)
 
     async def exist(self, version: Version) -> bool:
         """Returns True if some other project may use the version."""
@@ -131,6 +136,11 @@ def _granted(version: Version) -> sa.Select[Any]:
 
 def _grant(row: Any) -> ModelGrant:
     return ModelGrant(row.grant_id, row.project_id, row.granted_at)
+
+
+def _told(version: Version, grant: ModelGrant) -> dict[str, str]:
+    """A grant as the audit log has it."""
+    return {"id": grant.id, "project_id": grant.project_id, "model": version.name}
 
 
 def _unknown(grant_id: str, param: str) -> NotFound:

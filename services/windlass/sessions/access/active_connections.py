@@ -16,6 +16,7 @@ from itertools import islice
 
 from windlass.core import telemetry
 from windlass.core.addresses import Address
+from windlass.core.certificates import PresentedCertificate
 from windlass.core.errors import (
     AppError,
     PermissionDenied,
@@ -48,10 +49,13 @@ class Open:
     abort: Abort
     # The client's; None for a socket of this machine.
     address: Address | None = None
+    # The client's; None without one.
+    certificate: PresentedCertificate | None = None
 
 
 def _may(known: KnownKey, one: Open) -> bool:
-    return known.principal.may(one.permission) and known.takes(one.address)
+    allowed = known.principal.may(one.permission) and known.takes(one.address)
+    return allowed and known.admits(one.certificate)
 
 
 class ActiveConnections:

@@ -4,6 +4,12 @@ import re
 from dataclasses import dataclass
 
 from windlass.core.addresses import Address, ClientAddresses
+from windlass.core.certificates import (
+    CHAIN_HEADER,
+    HEADER,
+    PresentedCertificate,
+    presented_by,
+)
 from windlass.core.errors import AppError
 from windlass.key_cache import KnownKey
 from windlass.sessions.access.assignments import Assignments
@@ -57,6 +63,8 @@ class AdmittedRequest:
     allowed: AccessAllowed
     # The client's; None for a socket of this machine.
     address: Address | None
+    # The client's, as a proxy says; None without one.
+    certificate: PresentedCertificate | None
     # What goes into the tunnel, before the body.
     head: bytes
 
@@ -92,22 +100,34 @@ class RequestAdmission:
             raise rejected(error) from error
         caller: KnownKey | None = None
         request: KubeRequest | None = None
+        # A proxy may add a line of its own: the last entry of all is the one that counts.
+        address = self._addresses.client(
+            peer, {b"x-forwarded-for": _joined(head, "x-forwarded-for")}
+        )
         try:
             caller = await self._callers.find(identity)
             request = classify(head.method, target)
-            # A proxy may add a line of its own: the last entry of all is the one that counts.
-            lines = (value for name, value in head.headers if name == "x-forwarded-for")
-            forwarded = ", ".join(lines).encode("latin-1", "replace")
-            address = self._addresses.client(peer, {b"x-forwarded-for": forwarded})
-            return await self._judge(head, target, identity, caller, cluster_id, request, address)
+            if not caller.admits(certificate := self._certificate(head, peer)):
+                raise _without_certificate(request, caller, identity)
+            return await self._judge(
+                head, target, identity, caller, cluster_id, request, address, certificate
+            )
         except AppError as error:
             answer = rejected(error, about=request)
         except MalformedHttp as error:
             answer = RequestRejected(error.status, error.message, about=request)
         except RequestRejected as error:
             answer = error
-        self._audit.record(identity, caller, cluster_id, request, answer.status)
+        self._audit.record(identity, caller, cluster_id, request, answer.status, address)
         raise answer
+
+    def _certificate(self, head: RequestHead, peer: str) -> PresentedCertificate | None:
+        """The client's certificate, as a named proxy says: this listener asks nobody for one."""
+        # Two lines of it are joined to what is none: nobody knows which the proxy wrote.
+        given = {name: _joined(head, name.decode()) for name in (HEADER, CHAIN_HEADER)}
+        return presented_by(
+            peer, {name: value for name, value in given.items() if value}, b"", self._addresses
+        )
 
     async def _judge(
         self,
@@ -118,6 +138,7 @@ class RequestAdmission:
         cluster_id: str,
         request: KubeRequest,
         address: Address | None,
+        certificate: PresentedCertificate | None,
     ) -> AdmittedRequest:
         user = caller.principal.user_id or identity.key_id
 
@@ -141,5 +162,19 @@ class RequestAdmission:
             raise RequestRejected(413, "The request's body is too large.", about=request)
         passed = request_head(head, target)
         return AdmittedRequest(
-            identity, caller, cluster_id, namespace, request, verdict, address, passed
+            identity, caller, cluster_id, namespace, request, verdict, address, certificate, passed
         )
+
+
+def _joined(head: RequestHead, wanted: str) -> bytes:
+    """The lines of a header, as one."""
+    lines = (value for name, value in head.headers if name == wanted)
+    return ", ".join(lines).encode("latin-1", "replace")
+
+
+def _without_certificate(
+    request: KubeRequest, caller: KnownKey, identity: Identity
+) -> RequestRejected:
+    user = caller.principal.user_id or identity.key_id
+    why = "its API key is taken only from clients with an admitted certificate"
+    return RequestRejected(403, forbidden(user, verb_of(request), request, why), about=request)

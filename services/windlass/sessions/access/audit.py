@@ -2,6 +2,7 @@
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.audit import RESOURCE_LENGTH, AuditQueue
+from windlass.core.addresses import Address
 from windlass.core.clock import now_ms
 from windlass.core.ids import new_id
 from windlass.key_cache import KnownKey
@@ -43,6 +44,7 @@ class AccessAudit:
         cluster_id: str,
         request: KubeRequest | None,
         status: int,
+        address: Address | None,
     ) -> None:
         """Records a request that was answered with `status`; `request` None: it has no meaning."""
         event = pb.AuditEvent(
@@ -56,6 +58,7 @@ class AccessAudit:
             resource=_resource(cluster_id, request),
             outcome=outcome(status),
             request_id=new_id("req_"),
+            address=str(address or ""),
         )
         event.action = event.action[:RESOURCE_LENGTH]
         self._queue.add(event)

@@ -8,8 +8,7 @@ import grpc
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
-from windlass.core.rpc.auth import Principal
-from windlass.key_cache import Changed, KeyCache, KnownKey, networks_of
+from windlass.key_cache import Changed, KeyCache, KnownKey
 
 ASK_SECONDS = 5.0
 CACHED = 10_000
@@ -70,9 +69,7 @@ class Callers:
             raise _judged(error) from error
         if answer.principal.project_id != identity.project_id:
             raise Unauthenticated("The project of this access was deleted.")
-        principal = Principal.from_proto(answer.principal)
-        networks = networks_of(answer.networks)
-        return KnownKey(identity.key_id, principal, answer.expires_at, networks)
+        return KnownKey.of(answer, key_id=identity.key_id)
 
 
 def _judged(error: grpc.aio.AioRpcError) -> Exception:

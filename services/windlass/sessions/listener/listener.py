@@ -167,6 +167,7 @@ class KubernetesListener:
             admitted.allowed.permission,
             exchange.abort,
             admitted.address,
+            admitted.certificate,
         )
         try:
             async with self._open.opened(one):
@@ -198,4 +199,11 @@ class KubernetesListener:
 
     def _record(self, admitted: AdmittedRequest, status: int) -> None:
         request: KubeRequest = admitted.request
-        self._audit.record(admitted.identity, admitted.caller, admitted.cluster_id, request, status)
+        self._audit.record(
+            admitted.identity,
+            admitted.caller,
+            admitted.cluster_id,
+            request,
+            status,
+            admitted.address,
+        )

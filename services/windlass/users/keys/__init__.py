@@ -1,4 +1,4 @@
-"""API keys: their rows, what they lose with their owners, and their revocation.
+"""API keys: their rows, what they lose with their owners, their revocation, and policies for them.
 
-May import the domain, the standing of members and the tables of users.
+May import the domain, the messages, the standing of members and the tables of users.
 """

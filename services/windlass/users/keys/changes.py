@@ -11,10 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, PermissionDenied
+from windlass.core.rpc import audited
 from windlass.users.domain import ApiKey
 from windlass.users.keys import restrictions
+from windlass.users.keys.policies import require_end
 from windlass.users.keys.revocation import revoke_where, take_turn
-from windlass.users.keys.store import below, kept_alive, key_of, unknown_key
+from windlass.users.keys.store import kept_alive, key_of, made_with, unknown_key
 from windlass.users.tables import api_keys, key_changes
 
 # One that somebody else changes is left out: to wait for it, others locked, could be for ever.
@@ -36,10 +38,15 @@ _WIDER_BELOW = sa.text(
     " AND (scopes = '{}' OR NOT scopes <@ CAST(:scopes AS text[])))"
     " OR (cardinality(CAST(:networks AS text[])) > 0"
     " AND (networks = '{}' OR EXISTS (SELECT FROM unnest(networks) own WHERE NOT EXISTS"
-    " (SELECT FROM unnest(CAST(:networks AS text[])) bound WHERE own::cidr <<= bound::cidr)))))"
+    " (SELECT FROM unnest(CAST(:networks AS text[])) bound WHERE own::cidr <<= bound::cidr))))"
+    " OR (cardinality(CAST(:models AS text[])) > 0"
+    " AND (models = '{}' OR EXISTS (SELECT FROM unnest(models) own WHERE NOT EXISTS"
+    " (SELECT FROM unnest(CAST(:models AS text[])) bound WHERE own = bound"
+    " OR (right(bound, 1) = '*' AND starts_with(own, left(bound, -1))))))))"
     " ORDER BY id FOR UPDATE OF key"
 )
-_NARROWED = ("scopes", "networks", "expires_at")
+_LISTS = ("scopes", "networks", "models")
+_NARROWED = (*_LISTS, "expires_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,15 @@ class KeyChanges:
         self._database = database
 
     async def rotate(self, organization_id: str, key_id: str, new: NewSecret, *, by: str) -> ApiKey:
-        """Gives a key another secret; raises NotFound, PermissionDenied, FailedPrecondition.
+        """Gives a key another secret; raises NotFound, PermissionDenied, FailedPrecondition, and
+        InvalidArgument for one that lives longer than the organization's policy asks.
 
         With a key that it was not made with, it is made anew: it ends with that one, and rests on
         those on whom that one rests, since they have seen the secret.
         """
         async with self._database.begin() as connection:
             await take_turn(connection, organization_id)
-            key = await _locked(connection, organization_id, key_id)
+            found = key = await _locked(connection, organization_id, key_id)
             if by not in (key_id, *await _above(connection, key_id)):
                 if new.overlap_seconds:
                     raise FailedPrecondition(
@@ -83,6 +91,7 @@ class KeyChanges:
                 rotated_at=now,
                 previous_until=now + new.overlap_seconds if new.overlap_seconds else 0,
             )
+            await require_end(connection, key, "key_id")
             await connection.execute(
                 api_keys.update()
                 .where(api_keys.c.id == key_id)
@@ -95,6 +104,7 @@ class KeyChanges:
             )
             await _tell(connection, key_id)
             await _narrow_below(connection, key)
+        audited.change(found, key)
         return key
 
     async def update(
@@ -113,14 +123,17 @@ class KeyChanges:
             above = await _rows(connection, await _above(connection, key_id))
             for bound in (*above, await kept_alive(connection, by)):
                 restrictions.require_change(before, key, bound)
+            if key.expires_at != before.expires_at:
+                await require_end(connection, key, "expires_in")
             await connection.execute(
                 api_keys.update()
                 .where(api_keys.c.id == key_id)
-                .values(_values(key, "name", *_NARROWED))
+                .values(_values(key, "name", "tags", *_NARROWED))
             )
             await _tell(connection, key_id)
-            if replace(key, name=before.name) != before:
+            if replace(key, name=before.name, tags=before.tags) != before:
                 await _narrow_below(connection, key)
+        audited.change(before, key)
         return key
 
     async def note_uses(self, addresses: Mapping[str, str]) -> None:
@@ -150,6 +163,9 @@ async def _locked(connection: AsyncConnection, organization_id: str, key_id: str
     key = key_of(row)
     if key.revoked_at or 0 < key.expires_at <= now_seconds():
         raise FailedPrecondition("This API key has ended. Make another.", param="key_id")
+    if key.kind == "token":
+        # It holds no longer than what it was exchanged for.
+        raise FailedPrecondition("A workload's token cannot be changed.", param="key_id")
     return key
 
 
@@ -174,7 +190,7 @@ async def _made_anew(connection: AsyncConnection, key: ApiKey, by: str) -> ApiKe
     """The key as one that is made with `by`."""
     if key.id in await _above(connection, by):
         raise PermissionDenied("A key cannot rotate one that it was made with.", param="key_id")
-    return replace(below(await kept_alive(connection, by), key), parent_key_id=by)
+    return made_with(await kept_alive(connection, by), key)
 
 
 async def _leave_behind(connection: AsyncConnection, key: ApiKey) -> None:
@@ -189,7 +205,8 @@ async def _leave_behind(connection: AsyncConnection, key: ApiKey) -> None:
 
 async def _narrow_below(connection: AsyncConnection, key: ApiKey) -> None:
     """Narrows what was made with a key, and with that, to what the key is now."""
-    bound = {"id": key.id, "end": key.expires_at, **_lists(key)}
+    lists = {name: list(getattr(key, name)) for name in _LISTS}
+    bound = {"id": key.id, "end": key.expires_at, **lists}
     changed: list[ApiKey] = []
     ended: list[str] = []
     for one in map(key_of, (await connection.execute(_WIDER_BELOW, bound)).all()):
@@ -211,7 +228,3 @@ async def _narrow_below(connection: AsyncConnection, key: ApiKey) -> None:
         ]
         await connection.execute(api_keys.update().where(which).values(setting), rows)
         await _tell(connection, *(one.id for one in changed))
-
-
-def _lists(key: ApiKey) -> dict[str, list[str]]:
-    return {"scopes": list(key.scopes), "networks": list(key.networks)}

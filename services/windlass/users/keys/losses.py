@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.db.paging import newest_first
 from windlass.core.errors import FailedPrecondition
 from windlass.policy import PLATFORM_ROLES, ROLES, lesser
-from windlass.users.domain import ApiKey, Member
+from windlass.users.domain import SESSION, ApiKey, Member
 from windlass.users.keys.revocation import resting_on
 from windlass.users.keys.store import key_of
 from windlass.users.standing import standings
@@ -67,7 +67,9 @@ async def losses_by(connection: AsyncConnection, member: Member) -> Losses:
     then = now.becoming(member.role, scope)
     # A role of the platform counts in every organization.
     reach = sa.true() if now.held.get(scope) in PLATFORM_ROLES else _scope(member)
-    query = sa.select(*_KIND).where(_LIVE, resting_on([member.user_id]), reach).distinct()
+    # A session has no role of its own to lose: elsewhere it goes on with its person's roles there.
+    is_key = api_keys.c.kind != SESSION
+    query = sa.select(*_KIND).where(_LIVE, resting_on([member.user_id]), is_key, reach).distinct()
     becomes = {}
     for organization, project, role in await connection.execute(query):
         at = (organization, project)

@@ -1,19 +1,33 @@
-"""Restrictions of a key beside its role: scopes, networks and an end; pure.
+"""Restrictions of a key beside its role: scopes, networks, models and an end; pure.
 
 A key is never wider than the one that it was made with, also when either changes later.
 """
 
-from collections.abc import Iterable
+import operator
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
 
-from windlass.bounds import MAX_KEY_NETWORKS, MAX_KEY_SCOPES
+from windlass.bounds import (
+    KEY_MODELS_LENGTH,
+    MAX_KEY_MODELS,
+    MAX_KEY_NETWORKS,
+    MAX_KEY_SCOPES,
+    MODEL_PATTERN_LENGTH,
+)
 from windlass.core.errors import InvalidArgument
+from windlass.core.rpc.model_scope import ANY, NOT, ModelScope, is_within
 from windlass.policy import PERMISSIONS, permissions_of
 from windlass.users.domain import ApiKey
 
+# Of what a project's list says of its models.
+ALLOW_LIST, DENY_LIST = "allow_list", "deny_list"
 Network = IPv4Network | IPv6Network
+# Characters of models' names; an asterisk ends a beginning of names, and none is of all names.
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*\*?", re.ASCII)
 
 
 def valid_scopes(names: Iterable[str], role: str) -> tuple[str, ...]:
@@ -60,18 +74,52 @@ def _network(text: str) -> Network:
     return network
 
 
+def valid_models(
+    patterns: Iterable[str],
+    param: str = "models",
+    *,
+    most: int = MAX_KEY_MODELS,
+    length: int = KEY_MODELS_LENGTH,
+) -> tuple[str, ...]:
+    """Names and beginnings of names of models, sorted; raises InvalidArgument."""
+    found = sorted(set(patterns))
+    if len(found) > most or sum(map(len, found)) > length:
+        raise InvalidArgument(
+            f"{param} may have {most} entries of {length} characters in all.", param=param
+        )
+    for text in found:
+        if len(text) > MODEL_PATTERN_LENGTH or not _MODEL.fullmatch(text):
+            raise InvalidArgument(
+                f"{text[:100]!r} is no model's name, nor the beginning of names. Write llama-3 or "
+                "ft:llama-3:*, and nothing for any model.",
+                param=param,
+            )
+    return tuple(found)
+
+
+def models_within(
+    key: ApiKey, mode: str | None, model_ids: Iterable[str] | None
+) -> tuple[str, ...]:
+    """Patterns of the models that a key may use in a project with this policy, or with none."""
+    own, listed = ModelScope.of(key.models), tuple(model_ids or ())
+    if mode == ALLOW_LIST:
+        # A list of none is not the absence of a list.
+        bound = ModelScope.of(listed or [NOT + ANY])
+    else:
+        bound = ModelScope.of(NOT + one for one in listed)
+    if own is None or bound is None:
+        return (own or bound or ModelScope(())).patterns
+    return own.within(bound).patterns
+
+
 def inherit(key: ApiKey, parent: ApiKey) -> ApiKey:
     """A new key with what it does not say taken from its parent, and within it.
 
     Raises InvalidArgument for one that would be wider.
     """
     ends = [end for end in (key.expires_at, parent.expires_at) if end]
-    made = replace(
-        key,
-        scopes=key.scopes or _granted(parent.scopes, key.role),
-        networks=key.networks or parent.networks,
-        expires_at=min(ends, default=0),
-    )
+    said: dict[str, Any] = {name: _said(name, key, parent) for name in _PARTS}
+    made = replace(key, **said, expires_at=min(ends, default=0))
     if parent.scopes and not made.scopes:
         raise InvalidArgument(
             f"The role {key.role} has none of the scopes of the key that makes it.", param="role"
@@ -82,46 +130,66 @@ def inherit(key: ApiKey, parent: ApiKey) -> ApiKey:
 
 def require_change(before: ApiKey, after: ApiKey, bound: ApiKey) -> None:
     """Raises InvalidArgument for a key that becomes wider than it was, beyond another."""
-    if not _has_scopes_of(after, before):
-        _require_scopes(after, bound)
-    if not _has_networks_of(after, before):
-        _require_networks(after, bound)
+    for name in _PARTS:
+        if not _lies_within(name, after, before):
+            _require_part(name, after, bound)
     if not _ends_with(after, before):
         _require_end(after, bound)
 
 
 def require_within(key: ApiKey, bound: ApiKey) -> None:
-    """Raises InvalidArgument for a key that is wider than another in scopes, networks or end."""
-    _require_scopes(key, bound)
-    _require_networks(key, bound)
+    """Raises InvalidArgument for a key that is wider than another in a list, or ends later."""
+    for name in _PARTS:
+        _require_part(name, key, bound)
     _require_end(key, bound)
 
 
-def _has_scopes_of(key: ApiKey, bound: ApiKey) -> bool:
-    return not bound.scopes or (bool(key.scopes) and set(key.scopes) <= set(bound.scopes))
+def cut(key: ApiKey, bound: ApiKey) -> ApiKey | None:
+    """The part of a key that lies within another; None where nothing does."""
+    lists: dict[str, Any] = {name: _overlap(name, key, bound) for name in _PARTS}
+    if any(getattr(bound, name) and not left for name, left in lists.items()):
+        return None
+    ends = [end for end in (key.expires_at, bound.expires_at) if end]
+    return replace(key, **lists, expires_at=min(ends, default=0))
 
 
-def _has_networks_of(key: ApiKey, bound: ApiKey) -> bool:
-    return not bound.networks or (bool(key.networks) and _within(key.networks, bound.networks))
+def _lies_within(name: str, key: ApiKey, bound: ApiKey) -> bool:
+    """Returns True if each entry of a list lies within one of the other's, which may have none."""
+    mine, around = getattr(key, name), getattr(bound, name)
+    is_part = _PARTS[name]
+    return not around or (
+        bool(mine) and all(any(is_part(inner, outer) for outer in around) for inner in mine)
+    )
+
+
+def _overlap(name: str, key: ApiKey, bound: ApiKey) -> tuple[str, ...]:
+    if _lies_within(name, key, bound):
+        return tuple(getattr(key, name))
+    mine, around, is_part = _said(name, key, bound), getattr(bound, name), _PARTS[name]
+    # Of two entries that overlap, one lies within the other.
+    found = {one for one in mine if any(is_part(one, outer) for outer in around)}
+    found |= {one for one in around if any(is_part(one, inner) for inner in mine)}
+    return tuple(sorted(found))
+
+
+def _said(name: str, key: ApiKey, parent: ApiKey) -> tuple[str, ...]:
+    """The entries of a list, or those of the parent where it has none."""
+    given: tuple[str, ...] = getattr(parent, name)
+    if name == "scopes":
+        given = tuple(one for one in given if one in permissions_of((key.role,)))
+    return getattr(key, name) or given
 
 
 def _ends_with(key: ApiKey, bound: ApiKey) -> bool:
     return not bound.expires_at or 0 < key.expires_at <= bound.expires_at
 
 
-def _require_scopes(key: ApiKey, bound: ApiKey) -> None:
-    if not _has_scopes_of(key, bound):
+def _require_part(name: str, key: ApiKey, bound: ApiKey) -> None:
+    if not _lies_within(name, key, bound):
         raise InvalidArgument(
-            f"scopes must be among those of the key {bound.id}: {', '.join(bound.scopes)}.",
-            param="scopes",
-        )
-
-
-def _require_networks(key: ApiKey, bound: ApiKey) -> None:
-    if not _has_networks_of(key, bound):
-        raise InvalidArgument(
-            f"networks must lie within those of the key {bound.id}: {', '.join(bound.networks)}.",
-            param="networks",
+            f"{name} must lie within those of the key {bound.id}: "
+            f"{', '.join(getattr(bound, name))}.",
+            param=name,
         )
 
 
@@ -132,42 +200,21 @@ def _require_end(key: ApiKey, bound: ApiKey) -> None:
         )
 
 
-def cut(key: ApiKey, bound: ApiKey) -> ApiKey | None:
-    """The part of a key that lies within another; None where nothing does."""
-    scopes, networks = key.scopes, key.networks
-    if not _has_scopes_of(key, bound):
-        mine = key.scopes or _granted(bound.scopes, key.role)
-        scopes = tuple(name for name in mine if name in bound.scopes)
-    if not _has_networks_of(key, bound):
-        networks = _overlap(key.networks, bound.networks) if key.networks else bound.networks
-    if (bound.scopes and not scopes) or (bound.networks and not networks):
-        return None
-    ends = [end for end in (key.expires_at, bound.expires_at) if end]
-    return replace(key, scopes=scopes, networks=networks, expires_at=min(ends, default=0))
-
-
-def _granted(scopes: tuple[str, ...], role: str) -> tuple[str, ...]:
-    return tuple(name for name in scopes if name in permissions_of((role,)))
-
-
-def _overlap(mine: tuple[str, ...], bound: tuple[str, ...]) -> tuple[str, ...]:
-    # Of two networks that overlap, one lies within the other.
-    found = {one for one in mine if _within((one,), bound)}
-    found |= {one for one in bound if _within((one,), mine)}
-    return tuple(sorted(found))
-
-
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Network:
     return ip_network(text)
 
 
-def _within(inner: Iterable[str], outer: Iterable[str]) -> bool:
-    around = [_parsed(text) for text in outer]
-    return all(any(_is_subnet(_parsed(text), network) for network in around) for text in inner)
-
-
-def _is_subnet(inner: Network, outer: Network) -> bool:
+def _is_subnet(one: str, other: str) -> bool:
+    inner, outer = _parsed(one), _parsed(other)
     if isinstance(inner, IPv4Network):
         return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
     return isinstance(outer, IPv6Network) and inner.subnet_of(outer)
+
+
+# The lists that bound a key, and whether an entry of one lies within an entry of another.
+_PARTS: dict[str, Callable[[str, str], bool]] = {
+    "scopes": operator.eq,
+    "networks": _is_subnet,
+    "models": is_within,
+}

@@ -7,15 +7,29 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
-from windlass.users.tables import api_keys, key_changes
+from windlass.policy import PLATFORM_ROLES
+from windlass.users.domain import SESSION
+from windlass.users.tables import api_keys, key_changes, members
 
 _TURN = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:turn, 0))")
+_SHARED = sa.text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:turn, 0))")
 
 
 def resting_on(people: Collection[str]) -> sa.ColumnElement[bool]:
     """The keys that these people own, made, or made a key for that stands above."""
     names = sa.cast(list(people), ARRAY(sa.Text))
     return sa.or_(api_keys.c.user_id.in_(people), api_keys.c.rests_on.overlap(names))
+
+
+def of_operators() -> sa.ColumnElement[bool]:
+    """The keys and sessions of whoever operates the platform, which act in any organization."""
+    operates = sa.exists().where(
+        members.c.organization_id == api_keys.c.organization_id,
+        members.c.user_id == api_keys.c.user_id,
+        members.c.role.in_(PLATFORM_ROLES),
+    )
+    session = sa.and_(api_keys.c.kind == SESSION, operates)
+    return sa.or_(api_keys.c.role.in_(PLATFORM_ROLES), session)
 
 
 async def revoke_where(
@@ -39,11 +53,16 @@ async def revoke_where(
         where = api_keys.c.parent_key_id.in_(family)
 
 
-async def take_turn(connection: AsyncConnection, organization_id: str) -> None:
+async def take_turn(connection: AsyncConnection, organization_id: str, *, of: str = "keys") -> None:
     """Waits until nobody else changes several keys of an organization: two would wait for each
-    other.
+    other. Other things `of` it have turns of their own.
     """
-    await connection.execute(_TURN, {"turn": f"users.keys {organization_id}"})
+    await connection.execute(_TURN, {"turn": f"users.{of} {organization_id}"})
+
+
+async def share_turn(connection: AsyncConnection, organization_id: str, *, of: str) -> None:
+    """Waits for whoever has a turn or waits for one, and then holds up who comes later."""
+    await connection.execute(_SHARED, {"turn": f"users.{of} {organization_id}"})
 
 
 async def end_where(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> list[str]:

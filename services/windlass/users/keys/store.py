@@ -9,14 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
-from windlass.core.db.paging import newest_first
+from windlass.core.db.paging import by_creation
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from windlass.policy import KEYS, PLATFORM, narrowed, permissions_of
-from windlass.users.domain import ApiKey
-from windlass.users.keys.restrictions import inherit
+from windlass.policy import KEYS, PLATFORM, narrowed
+from windlass.users.client_demands.demands import demanded
+from windlass.users.domain import SESSION, ApiKey
+from windlass.users.keys.listing import KeyFilter
+from windlass.users.keys.policies import require_new
+from windlass.users.keys.restrictions import inherit, models_within
 from windlass.users.keys.revocation import revoke_where
-from windlass.users.standing import worth
-from windlass.users.tables import api_keys, key_changes, organizations, projects
+from windlass.users.session_strength.strength import judged, require_signed_in
+from windlass.users.standing import Worth, home_project, worth, worth_of_session
+from windlass.users.tables import api_keys, key_changes, model_policies, organizations, projects
 
 # `last_used_at` is for people; a minute is fine and spares a write per call.
 LAST_USED_SECONDS = 60
@@ -38,15 +42,23 @@ class FoundKey:
     key: ApiKey
     # When what was shown ends: the key, or a secret of before its rotation; 0: never.
     expires_at: int
-    role: str
+    # None where it has only roles of the tenant's own; several of a session.
+    roles: tuple[str, ...]
+    # Before its scopes.
+    permissions: frozenset[str]
     organization_id: str
     project_id: str
+    is_weakened: bool = False
+    # Of the key, within those of the project; empty: any.
+    models: tuple[str, ...] = ()
+    # In DER; a client satisfies each group by one of it.
+    certificate_demands: tuple[tuple[bytes, ...], ...] = ()
 
 
 def key_of(row: Any) -> ApiKey:
     """The key of a row."""
     values = {name: getattr(row, name) for name in ApiKey.__slots__}
-    lists = {name: tuple(values[name]) for name in ("rests_on", "scopes", "networks")}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return ApiKey(**values | lists)
 
 
@@ -75,10 +87,38 @@ def below(parent: ApiKey, key: ApiKey) -> ApiKey:
     return replace(inherit(key, parent), rests_on=tuple(sorted(people)))
 
 
-async def kept_alive(connection: AsyncConnection, key_id: str) -> ApiKey:
-    """A live key that nobody ends until the end of the transaction; raises Unauthenticated.
+def _no_project(project_id: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"No live project {project_id!r} in this organization.", reason="mismatched_project"
+    )
 
-    So a revocation sees either what was made with the key meanwhile, or comes before.
+
+async def _worth(connection: AsyncConnection, key: ApiKey, project_id: str) -> tuple[Worth, int]:
+    """The worth of a credential in the project that its call names, and its end; 0: the key's.
+
+    Raises Unauthenticated, and PermissionDenied for a person who has no role in that project.
+    """
+    if key.kind == SESSION:
+        found = await worth_of_session(connection, key, project_id)
+        if found.permissions:
+            return await judged(connection, key.id, key.organization_id, found)
+        if project_id:
+            raise _no_project(project_id)
+        raise Unauthenticated("You have no role in this organization. Ask an owner for one.")
+    of_key = await worth(connection, key)
+    if of_key is None:
+        raise Unauthenticated(
+            "The owner of this API key, or a member who made it, may not do what it is for any "
+            "more. Ask an owner for a new one."
+        )
+    return of_key, 0
+
+
+async def kept_alive(connection: AsyncConnection, key_id: str) -> ApiKey:
+    """A live credential that nobody ends until the end of the transaction; raises Unauthenticated.
+
+    So a revocation sees either what was made with the key meanwhile, or comes before. What a
+    person makes while signed in outlasts the session.
     """
     query = api_keys.select().where(api_keys.c.id == key_id).with_for_update(read=True)
     row = (await connection.execute(query)).first()
@@ -86,14 +126,22 @@ async def kept_alive(connection: AsyncConnection, key_id: str) -> ApiKey:
         raise Unauthenticated("The API key of this call was deleted. Use another.")
     key = key_of(row)
     require_live(key)
-    return key
+    return replace(key, expires_at=0) if key.kind == SESSION else key
 
 
-async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tuple[ApiKey, int]:
-    """The live key of a digest or an id, and when that is no longer good; raises Unauthenticated.
+def made_with(parent: ApiKey, key: ApiKey) -> ApiKey:
+    """The key below its parent, with which it ends; below nothing where that is a session."""
+    name = "" if parent.kind == SESSION else parent.id
+    return replace(below(parent, key), parent_key_id=name)
+
+
+async def _shown(
+    connection: AsyncConnection, digest: bytes, key_id: str
+) -> tuple[ApiKey, int, frozenset[str]]:
+    """The live key of a digest or an id, when that is no longer good, and what it may not do.
 
     The secret of before a rotation answers until the overlap is over, and makes and changes no
-    keys meanwhile: it could give itself another life.
+    keys meanwhile: it could give itself another life. Raises Unauthenticated.
     """
     which = (
         api_keys.c.id == key_id
@@ -106,11 +154,10 @@ async def _shown(connection: AsyncConnection, digest: bytes, key_id: str) -> tup
     key = key_of(row)
     require_live(key)
     if key_id or row.digest == digest:
-        return key, key.expires_at
+        return key, key.expires_at, frozenset()
     if key.previous_until <= now_seconds():
         raise Unauthenticated("This API key has been rotated, and its old secret has ended.")
-    scopes = tuple(sorted(key.permissions - {KEYS}))
-    return replace(key, scopes=scopes), min(e for e in (key.expires_at, key.previous_until) if e)
+    return key, min(e for e in (key.expires_at, key.previous_until) if e), frozenset({KEYS})
 
 
 class KeyStore:
@@ -119,16 +166,22 @@ class KeyStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def create(self, key: ApiKey, digest: bytes) -> ApiKey:
+    async def create(self, key: ApiKey, digest: bytes, *, by_operator: bool = False) -> ApiKey:
         """Stores a key by its digest; it ends no later than the key that it is made with.
 
-        Raises Unauthenticated when that one has ended meanwhile, and InvalidArgument where the
-        key would rest on too many members.
+        Raises Unauthenticated when that one has ended meanwhile, InvalidArgument where the key
+        would rest on too many members, and what the organization's policy refuses.
         """
         key = replace(key, rests_on=(key.made_by,) if key.made_by else ())
         async with self._database.begin() as connection:
             if key.parent_key_id:
-                key = below(await kept_alive(connection, key.parent_key_id), key)
+                parent = await kept_alive(connection, key.parent_key_id)
+                key = made_with(parent, key)
+                if not by_operator:
+                    await require_signed_in(connection, key, parent)
+            if key.made_by:
+                # Others come from the server's machine, and are how one gets in again.
+                await require_new(connection, key, by_operator=by_operator)
             values = {name: getattr(key, name) for name in ApiKey.__slots__}
             await connection.execute(api_keys.insert().values(values | {"digest": digest}))
         return key
@@ -136,32 +189,23 @@ class KeyStore:
     async def list(
         self,
         organization_id: str,
+        which: KeyFilter,
         *,
-        project_id: str,
-        user_id: str,
-        family_of: str,
+        oldest_first: bool = False,
         after: str,
         limit: int,
     ) -> Sequence[ApiKey]:
-        """Keys of the organization, newest first; where given, of one project, of one owner, or
-        one key and what was made with it.
-        """
-        own = api_keys.c.organization_id == organization_id
-        query = api_keys.select().where(own)
-        if project_id:
-            query = query.where(api_keys.c.project_id == project_id)
-        if user_id:
-            query = query.where(api_keys.c.user_id == user_id)
-        if family_of:
-            is_family = sa.or_(api_keys.c.id == family_of, api_keys.c.parent_key_id == family_of)
-            query = query.where(is_family)
+        """Keys of the organization, by their creation."""
+        query = by_creation(
+            which.of(organization_id),
+            api_keys.c.created_at,
+            api_keys.c.id,
+            after=after,
+            of=api_keys.c.organization_id == organization_id,
+            oldest_first=oldest_first,
+        )
         async with self._database.autocommit() as connection:
-            rows = await connection.execute(
-                newest_first(
-                    query, api_keys.c.created_at, api_keys.c.id, after=after, of=own
-                ).limit(limit)
-            )
-            return [key_of(row) for row in rows]
+            return [key_of(row) for row in await connection.execute(query.limit(limit))]
 
     async def newest(self, ids: Sequence[str], *, limit: int) -> Sequence[ApiKey]:
         """The newest of some keys, of any organization."""
@@ -208,14 +252,15 @@ class KeyStore:
         nothing, and PermissionDenied for a scope that is not the key's.
         """
         async with self._database.autocommit() as connection:
-            key, expires_at = await _shown(connection, digest, key_id)
-            role = await worth(connection, key)
-            if role is None:
-                raise Unauthenticated(
-                    "The owner of this API key, or a member who made it, may not do what it is "
-                    "for any more. Ask an owner for a new one."
-                )
-            organization = self._organization(key, role, organization_id)
+            key, expires_at, denied = await _shown(connection, digest, key_id)
+            away = organization_id not in ("", key.organization_id)
+            asked = "" if away else project_id
+            if key.kind == SESSION and not asked:
+                asked = await home_project(connection, key)
+            found, weaker_at = await _worth(connection, key, asked)
+            expires_at = min(filter(None, (expires_at, weaker_at)), default=0)
+            permissions = found.permissions - denied
+            organization = self._organization(key, permissions, organization_id)
             live = organizations.select().where(
                 organizations.c.id == organization, organizations.c.deleted_at == 0
             )
@@ -223,7 +268,7 @@ class KeyStore:
                 raise Unauthenticated(
                     "The organization of this API key was deleted. Use a key of another one."
                 )
-            wanted = key.project_id or project_id
+            wanted = key.project_id or project_id or ("" if away else asked)
             if key.project_id and project_id not in ("", key.project_id):
                 raise PermissionDenied(
                     "This API key belongs to another project.", reason="mismatched_project"
@@ -231,7 +276,9 @@ class KeyStore:
             which = projects.c.id == wanted if wanted else projects.c.is_default
             project = (
                 await connection.execute(
-                    projects.select().where(
+                    sa.select(projects.c.id, model_policies.c.mode, model_policies.c.model_ids)
+                    .join(model_policies, model_policies.c.id == projects.c.id, isouter=True)
+                    .where(
                         which,
                         projects.c.organization_id == organization,
                         projects.c.archived_at == 0,
@@ -239,23 +286,31 @@ class KeyStore:
                 )
             ).first()
             if project is None and wanted:
-                raise PermissionDenied(
-                    f"No live project {wanted!r} in this organization.",
-                    reason="mismatched_project",
-                )
+                raise _no_project(wanted)
+            demands = await demanded(connection, key.organization_id, project.id if project else "")
             if key.last_used_at < now_seconds() - LAST_USED_SECONDS:
                 await connection.execute(
                     api_keys.update()
                     .where(api_keys.c.id == key.id)
                     .values(last_used_at=now_seconds())
                 )
-        return FoundKey(key, expires_at, role, organization, project.id if project else "")
+        return FoundKey(
+            key,
+            expires_at,
+            found.roles,
+            permissions,
+            organization,
+            project.id if project else "",
+            found.is_weakened,
+            models_within(key, project.mode, project.model_ids) if project else key.models,
+            demands,
+        )
 
     @staticmethod
-    def _organization(key: ApiKey, role: str, asked: str) -> str:
+    def _organization(key: ApiKey, permissions: frozenset[str], asked: str) -> str:
         if not asked or asked == key.organization_id:
             return key.organization_id
-        if PLATFORM not in narrowed(permissions_of((role,)), key.scopes):
+        if PLATFORM not in narrowed(permissions, key.scopes):
             raise PermissionDenied(
                 "This API key belongs to another organization.", reason="mismatched_organization"
             )

@@ -4,9 +4,12 @@ The built-in engine serves the base through `windlass serve`, with two places fo
 adapter is asked for twice: first it is not on the machine, then it is, and was pushed out of the
 engine by those after it. They are registered as jobs register theirs, 160 MB each.
 Beside it, in turns: a bare engine on the same folders, which is told to load the adapter by its own
-route and asked the same chat, since on a CPU the first token takes as long as the load.
+route and asked the same chat, since on a CPU the first token takes as long as the load; for files
+that are not there yet, and a copy of them as well, checked and synced.
 """
 
+import asyncio
+import hashlib
 import os
 import shutil
 import statistics
@@ -33,6 +36,7 @@ from windlass.api.models.v1.models_pb2_grpc import (
 )
 from windlass.core.db import Database
 from windlass.core.rpc.tokens import TokenAuthority
+from windlass.inference.planning.adapter_places import STAY_SECONDS
 
 BASE, PLACES = "bench-base", 2
 # As many numbers as rank 16 has for a model of 8 billion parameters: 40 million.
@@ -52,7 +56,7 @@ async def measure(options: Options) -> list[Figure]:
         )
         names = [f"ft:{BASE}:{number}" for number in range(adapters)]
         absent, evicted = list[float](), list[float]()
-        loads, alone = list[float](), list[float]()
+        loads, alone, copied = list[float](), list[float](), list[float]()
         async with served_on(SETTINGS) as (plant, url), _registering(plant, url, adapter) as make:
             with plant.client() as client:
                 client.models.import_folder(BASE, base)
@@ -63,17 +67,21 @@ async def measure(options: Options) -> list[Figure]:
                     await _chat(openai, BASE)
                     for took in (absent, evicted):
                         for name in names:
+                            # What came last is not pushed out at once.
+                            await asyncio.sleep(STAY_SECONDS)
                             took.append(await _chat(openai, name))
                             loads.append(_load(engine, name, adapter))
                             alone.append(loads[-1] + await _chat(bare, name))
-    engine_alone = statistics.median(alone[1:])
+                            if took is absent:
+                                copied.append(_copy(adapter, Path(folder) / "copies" / name))
+    engine_alone, copies = statistics.median(alone[1:]), statistics.median(copied[1:])
     return [
-        *(
-            plain(name, statistics.median(took), "s")
-            .beside("bare engine", engine_alone)
-            .at_most_times(BOUND)
-            for name, took in (("cold_adapter", absent[1:]), ("cold_adapter_on_disk", evicted))
-        ),
+        plain("cold_adapter", statistics.median(absent[1:]), "s")
+        .beside("bare engine and a copy", engine_alone + copies)
+        .at_most_times(BOUND),
+        plain("cold_adapter_on_disk", statistics.median(evicted), "s")
+        .beside("bare engine", engine_alone)
+        .at_most_times(BOUND),
         plain("cold_adapter_load", statistics.median(loads[1:]), "s of a bare engine's load"),
     ]
 
@@ -97,6 +105,17 @@ def _load(engine: RunningEngine, name: str, adapter: Path) -> float:
         began = time.perf_counter()
         http.post("/v1/load_lora_adapter", json=body).raise_for_status()
         return time.perf_counter() - began
+
+
+def _copy(adapter: Path, to: Path) -> float:
+    """Seconds to copy an adapter's files, read the copies' digests and have them on the disk."""
+    began = time.perf_counter()
+    shutil.copytree(adapter, to)
+    for path in to.iterdir():
+        with path.open("rb") as file:
+            hashlib.file_digest(file, "sha256")
+            os.fsync(file)
+    return time.perf_counter() - began
 
 
 @asynccontextmanager

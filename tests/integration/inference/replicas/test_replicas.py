@@ -19,6 +19,7 @@ from windlass.core.errors import InvalidArgument, from_rpc
 from windlass.core.quotas import Quotas
 from windlass.core.rpc.auth import Principal
 from windlass.users.domain import PROJECTS_TOPIC
+from windlass.users.leaving.store import ErasureStore
 from windlass.users.store import TenantStore
 
 Served = tuple[Platform, Routes]
@@ -250,3 +251,22 @@ async def test_the_engines_of_an_archived_project_end(served: Served) -> None:
     await users.archive_project(organization, project)
     platform.app.wake.touch(PROJECTS_TOPIC)
     await until(lambda: [one.engine.model for one in east.engines()] == ["tiny"])
+
+
+async def test_how_a_model_was_served_outlives_a_deletion_that_is_undone(served: Served) -> None:
+    platform, _ = served
+    east = await platform.live_cluster()
+    database = platform.app.database
+    users = TenantStore(database, Quotas(QuotasSection()))
+    leaving = ErasureStore(database, grace_seconds=3600)
+    organization = (await users.create_organization("O", owner="ann")).id
+    project = (await users.create_project(organization, "P", owner="ann")).id
+    theirs: dict[str, Any] = {"project": project, "organization": organization}
+    await platform.import_model("theirs", FILES, **platform.tenant(**theirs))
+    await put(platform, "theirs", 1, **theirs)
+    await until(lambda: len(east.engines()) == 1)
+    await leaving.delete_project(organization, project, by="ann")
+    platform.app.wake.touch(PROJECTS_TOPIC)
+    await until(lambda: not east.engines())
+    await leaving.undo(organization, project)
+    await until(lambda: [one.engine.model for one in east.engines()] == ["theirs"])

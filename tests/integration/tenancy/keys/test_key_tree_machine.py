@@ -37,6 +37,7 @@ T = TypeVar("T")
 TABLES = "users_organizations, users_projects, users_members, users_api_keys, users_key_changes"
 SCOPES = st.sets(st.sampled_from(["files.read", "jobs.read", "keys.write"]), max_size=2)
 NETWORKS = st.sets(st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"]), max_size=2)
+MODELS = st.sets(st.sampled_from(["toy", "ft:*", "ft:toy:*", "t*"]), max_size=2)
 LIVES = st.sampled_from([0, 1000, 2000])
 WHICH = st.integers(0, 7)
 
@@ -57,7 +58,7 @@ class KeyTree(RuleBasedStateMachine):
         self.secrets: dict[str, bytes] = {}
         self.old: list[bytes] = []
         self.organization = self.run(self._begin())
-        self.add("", set(), set(), 0)
+        self.add("", set(), set(), set(), 0)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -87,13 +88,16 @@ class KeyTree(RuleBasedStateMachine):
     def some_live(self) -> bool:
         return any(not one.revoked_at for one in self.rows().values())
 
-    def add(self, parent: str, scopes: set[str], networks: set[str], life: int) -> None:
+    def add(
+        self, parent: str, scopes: set[str], networks: set[str], models: set[str], life: int
+    ) -> None:
         identifier = f"key_{next(self.numbers):03}"
         secret = identifier.encode()
         key = ApiKey(
             identifier, "k", self.organization, "", "ann", "organization_owner", "", self.now,
             self.now + life if life else 0, 0, 0, "ann", parent,
             scopes=tuple(sorted(scopes)), networks=tuple(sorted(networks)),
+            models=tuple(sorted(models)),
         )  # fmt: skip
         try:
             self.run(self.keys.create(key, secret))
@@ -103,21 +107,32 @@ class KeyTree(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        self.add("", set(), set(), 0)
+        self.add("", set(), set(), set(), 0)
 
     @precondition(some_live)
-    @rule(parent=WHICH, scopes=SCOPES, networks=NETWORKS, life=LIVES)
-    def create(self, parent: int, scopes: set[str], networks: set[str], life: int) -> None:
-        self.add(self.live(parent), scopes, networks, life)
+    @rule(parent=WHICH, scopes=SCOPES, networks=NETWORKS, models=MODELS, life=LIVES)
+    def create(
+        self, parent: int, scopes: set[str], networks: set[str], models: set[str], life: int
+    ) -> None:
+        self.add(self.live(parent), scopes, networks, models, life)
 
     @precondition(some_live)
-    @rule(key=WHICH, by=WHICH, scopes=SCOPES, networks=NETWORKS, life=LIVES)
-    def update(self, key: int, by: int, scopes: set[str], networks: set[str], life: int) -> None:
+    @rule(key=WHICH, by=WHICH, scopes=SCOPES, networks=NETWORKS, models=MODELS, life=LIVES)
+    def update(
+        self,
+        key: int,
+        by: int,
+        scopes: set[str],
+        networks: set[str],
+        models: set[str],
+        life: int,
+    ) -> None:
         def change(found: ApiKey) -> ApiKey:
             return replace(
                 found,
                 scopes=tuple(sorted(scopes)),
                 networks=tuple(sorted(networks)),
+                models=tuple(sorted(models)),
                 expires_at=self.now + life if life else 0,
             )
 

@@ -40,7 +40,12 @@ def test_the_page_on_rotation_is_true(
         with server.http(key) as http:
             said = http.get("/v1/me").json()["key"]
         assert (said["scopes"], said["networks"]) == (["files.read"], [])
+        assert said["models"] == ["ft:llama-3:*", "llama-3"]
+        assert said["tags"] == {"team": "search", "env": "ci"}
         assert said["expires_at"] > 0
+    with server.http() as http:
+        policy = http.get("/v1/organization/key_policy").json()
+    assert (policy["longest_life"], policy["unused_days"]) == (0, 90)
 
     monkeypatch.setenv("WINDLASS_BASE_URL", server.url)
     monkeypatch.setenv("WINDLASS_API_KEY", server.owner_key)

@@ -67,16 +67,22 @@ class Rule(google.protobuf.message.Message):
 
     AUDIENCE_FIELD_NUMBER: builtins.int
     PERMISSION_FIELD_NUMBER: builtins.int
+    AUDITED_FOR_FIELD_NUMBER: builtins.int
     audience: Global___Audience.ValueType
     permission: builtins.str
     """`<resource>.<verb>`, for the tenant audience only."""
+    audited_for: builtins.str
+    """Of a read that shows what is others': the audit log has it where the caller has this
+    permission too.
+    """
     def __init__(
         self,
         *,
         audience: Global___Audience.ValueType = ...,
         permission: builtins.str = ...,
+        audited_for: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["audience", b"audience", "permission", b"permission"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audience", b"audience", "audited_for", b"audited_for", "permission", b"permission"]) -> None: ...
 
 Global___Rule: typing_extensions.TypeAlias = Rule
 
@@ -92,16 +98,26 @@ class Principal(google.protobuf.message.Message):
     KEY_ID_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     PERMISSIONS_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    WEAKENED_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a call that concerns no project."""
     user_id: builtins.str
     key_id: builtins.str
     """The API key that authenticated the call; empty for other credentials."""
+    weakened: builtins.bool
+    """A session that lacks what only owners may, until its person signs in anew."""
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def permissions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The models that its key and project are narrowed to, as `llama-3`, `ft:llama-3:*` or, for what
+        is not admitted, `!llama-3`; empty: any.
+        """
+
     def __init__(
         self,
         *,
@@ -111,10 +127,30 @@ class Principal(google.protobuf.message.Message):
         key_id: builtins.str = ...,
         roles: collections.abc.Iterable[builtins.str] | None = ...,
         permissions: collections.abc.Iterable[builtins.str] | None = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+        weakened: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["key_id", b"key_id", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_id", b"key_id", "models", b"models", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "user_id", b"user_id", "weakened", b"weakened"]) -> None: ...
 
 Global___Principal: typing_extensions.TypeAlias = Principal
+
+@typing.final
+class CertificateDemand(google.protobuf.message.Message):
+    """Certificates in DER, of which a client presents one, or one that is signed by one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: builtins.int
+    @property
+    def certificates(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        certificates: collections.abc.Iterable[builtins.bytes] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificates", b"certificates"]) -> None: ...
+
+Global___CertificateDemand: typing_extensions.TypeAlias = CertificateDemand
 
 RULE_FIELD_NUMBER: builtins.int
 rule: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, Global___Rule]

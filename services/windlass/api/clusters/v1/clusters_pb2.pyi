@@ -2691,3 +2691,90 @@ class StatusDelta(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["more", b"more", "snapshot", b"snapshot", "statuses", b"statuses"]) -> None: ...
 
 Global___StatusDelta: typing_extensions.TypeAlias = StatusDelta
+
+@typing.final
+class ReportIssuerRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ISSUER_FIELD_NUMBER: builtins.int
+    JWKS_FIELD_NUMBER: builtins.int
+    issuer: builtins.str
+    jwks: builtins.str
+    """A JWKS."""
+    def __init__(
+        self,
+        *,
+        issuer: builtins.str = ...,
+        jwks: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["issuer", b"issuer", "jwks", b"jwks"]) -> None: ...
+
+Global___ReportIssuerRequest: typing_extensions.TypeAlias = ReportIssuerRequest
+
+@typing.final
+class ReportIssuerResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportIssuerResponse: typing_extensions.TypeAlias = ReportIssuerResponse
+
+@typing.final
+class LookupIssuerRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: builtins.int
+    cluster_id: builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id"]) -> None: ...
+
+Global___LookupIssuerRequest: typing_extensions.TypeAlias = LookupIssuerRequest
+
+@typing.final
+class ProjectNamespace(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    organization_id: builtins.str
+    project_id: builtins.str
+    namespace: builtins.str
+    def __init__(
+        self,
+        *,
+        organization_id: builtins.str = ...,
+        project_id: builtins.str = ...,
+        namespace: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["namespace", b"namespace", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
+
+Global___ProjectNamespace: typing_extensions.TypeAlias = ProjectNamespace
+
+@typing.final
+class ClusterIssuer(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ISSUER_FIELD_NUMBER: builtins.int
+    JWKS_FIELD_NUMBER: builtins.int
+    NAMESPACES_FIELD_NUMBER: builtins.int
+    issuer: builtins.str
+    jwks: builtins.str
+    @property
+    def namespaces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ProjectNamespace]: ...
+    def __init__(
+        self,
+        *,
+        issuer: builtins.str = ...,
+        jwks: builtins.str = ...,
+        namespaces: collections.abc.Iterable[Global___ProjectNamespace] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["issuer", b"issuer", "jwks", b"jwks", "namespaces", b"namespaces"]) -> None: ...
+
+Global___ClusterIssuer: typing_extensions.TypeAlias = ClusterIssuer

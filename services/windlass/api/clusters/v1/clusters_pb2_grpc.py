@@ -618,6 +618,11 @@ class ClustersAgentServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
+        self.ReportIssuer = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersAgentService/ReportIssuer',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerResponse.FromString,
+                _registered_method=True)
         self.ReportStatus = channel.unary_unary(
                 '/windlass.api.clusters.v1.ClustersAgentService/ReportStatus',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportStatusRequest.SerializeToString,
@@ -666,6 +671,14 @@ class ClustersAgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportIssuer(self, request, context):
+        """Who signs the tokens of the cluster's service accounts, and with which keys. They count for
+        pods of this cluster alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportStatus(self, request, context):
         """Observed status of workloads. A status of an older generation is dropped.
         """
@@ -700,6 +713,11 @@ def add_ClustersAgentServiceServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.HeartbeatRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'ReportIssuer': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportIssuer,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerResponse.SerializeToString,
             ),
             'ReportStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportStatus,
@@ -854,6 +872,33 @@ class ClustersAgentService(object):
             _registered_method=True)
 
     @staticmethod
+    def ReportIssuer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersAgentService/ReportIssuer',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ReportIssuerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ReportStatus(request,
             target,
             options=(),
@@ -916,6 +961,11 @@ class ClustersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadResponse.FromString,
                 _registered_method=True)
+        self.LookupIssuer = channel.unary_unary(
+                '/windlass.api.clusters.v1.ClustersInternalService/LookupIssuer',
+                request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.LookupIssuerRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ClusterIssuer.FromString,
+                _registered_method=True)
         self.WatchStatus = channel.unary_stream(
                 '/windlass.api.clusters.v1.ClustersInternalService/WatchStatus',
                 request_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.WatchStatusRequest.SerializeToString,
@@ -964,6 +1014,14 @@ class ClustersInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LookupIssuer(self, request, context):
+        """Who signs the tokens of a cluster's service accounts, as its agent says, and which projects
+        have a namespace there. NOT_FOUND where nobody has said it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchStatus(self, request, context):
         """Statuses of the workloads that `owner` put: a snapshot, then changes.
         """
@@ -998,6 +1056,11 @@ def add_ClustersInternalServiceServicer_to_server(servicer, server):
                     servicer.PutWorkload,
                     request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadRequest.FromString,
                     response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadResponse.SerializeToString,
+            ),
+            'LookupIssuer': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookupIssuer,
+                    request_deserializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.LookupIssuerRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ClusterIssuer.SerializeToString,
             ),
             'WatchStatus': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchStatus,
@@ -1141,6 +1204,33 @@ class ClustersInternalService(object):
             '/windlass.api.clusters.v1.ClustersInternalService/PutWorkload',
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadRequest.SerializeToString,
             windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.PutWorkloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookupIssuer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.clusters.v1.ClustersInternalService/LookupIssuer',
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.LookupIssuerRequest.SerializeToString,
+            windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2.ClusterIssuer.FromString,
             options,
             channel_credentials,
             insecure,

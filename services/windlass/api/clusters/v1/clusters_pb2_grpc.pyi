@@ -590,6 +590,22 @@ _ClustersAgentServiceHeartbeatType = typing_extensions.TypeVar(
     ],
 )
 
+_ClustersAgentServiceReportIssuerType = typing_extensions.TypeVar(
+    '_ClustersAgentServiceReportIssuerType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
+    ],
+)
+
 _ClustersAgentServiceReportStatusType = typing_extensions.TypeVar(
     '_ClustersAgentServiceReportStatusType',
     grpc.UnaryUnaryMultiCallable[
@@ -606,7 +622,7 @@ _ClustersAgentServiceReportStatusType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _ClustersAgentServiceRotateCredentialType, _ClustersAgentServiceReportInventoryType, _ClustersAgentServiceWatchType, _ClustersAgentServiceHeartbeatType, _ClustersAgentServiceReportStatusType]):
+class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _ClustersAgentServiceRotateCredentialType, _ClustersAgentServiceReportInventoryType, _ClustersAgentServiceWatchType, _ClustersAgentServiceHeartbeatType, _ClustersAgentServiceReportIssuerType, _ClustersAgentServiceReportStatusType]):
     """What an agent does: enrol, watch what it should run, say what it runs."""
 
     @typing.overload
@@ -630,6 +646,10 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.HeartbeatRequest,
             windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+            windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ReportStatusRequest,
@@ -660,6 +680,10 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
             windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+            windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.ReportStatusRequest,
             windlass.api.clusters.v1.clusters_pb2.ReportStatusResponse,
         ],
@@ -685,6 +709,11 @@ class ClustersAgentServiceStub(typing.Generic[_ClustersAgentServiceEnrollType, _
     Heartbeat: _ClustersAgentServiceHeartbeatType
     """Liveness and capacity; every `heartbeat_seconds` of the watch's first message."""
 
+    ReportIssuer: _ClustersAgentServiceReportIssuerType
+    """Who signs the tokens of the cluster's service accounts, and with which keys. They count for
+    pods of this cluster alone.
+    """
+
     ReportStatus: _ClustersAgentServiceReportStatusType
     """Observed status of workloads. A status of an older generation is dropped."""
 
@@ -708,6 +737,10 @@ ClustersAgentServiceAsyncStub: typing_extensions.TypeAlias = ClustersAgentServic
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.HeartbeatRequest,
         windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.ReportStatusRequest,
@@ -762,6 +795,16 @@ class ClustersAgentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.HeartbeatResponse]]:
         """Liveness and capacity; every `heartbeat_seconds` of the watch's first message."""
+
+    @abc.abstractmethod
+    def ReportIssuer(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.ReportIssuerRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.ReportIssuerResponse]]:
+        """Who signs the tokens of the cluster's service accounts, and with which keys. They count for
+        pods of this cluster alone.
+        """
 
     @abc.abstractmethod
     def ReportStatus(
@@ -853,6 +896,22 @@ _ClustersInternalServicePutWorkloadType = typing_extensions.TypeVar(
     ],
 )
 
+_ClustersInternalServiceLookupIssuerType = typing_extensions.TypeVar(
+    '_ClustersInternalServiceLookupIssuerType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
+    ],
+)
+
 _ClustersInternalServiceWatchStatusType = typing_extensions.TypeVar(
     '_ClustersInternalServiceWatchStatusType',
     grpc.UnaryStreamMultiCallable[
@@ -869,7 +928,7 @@ _ClustersInternalServiceWatchStatusType = typing_extensions.TypeVar(
     ],
 )
 
-class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceFindEndedCredentialsType, _ClustersInternalServiceEnrollLocalType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceWatchStatusType]):
+class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthenticateAgentType, _ClustersInternalServiceFindEndedCredentialsType, _ClustersInternalServiceEnrollLocalType, _ClustersInternalServiceListCapacityType, _ClustersInternalServicePutWorkloadType, _ClustersInternalServiceLookupIssuerType, _ClustersInternalServiceWatchStatusType]):
     """What the services that own workloads ask."""
 
     @typing.overload
@@ -893,6 +952,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
         grpc.UnaryUnaryMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.PutWorkloadRequest,
             windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+            windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
         ],
         grpc.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.WatchStatusRequest,
@@ -922,6 +985,10 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
             windlass.api.clusters.v1.clusters_pb2.PutWorkloadRequest,
             windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+            windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             windlass.api.clusters.v1.clusters_pb2.WatchStatusRequest,
             windlass.api.clusters.v1.clusters_pb2.StatusDelta,
@@ -947,6 +1014,11 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
     PutWorkload: _ClustersInternalServicePutWorkloadType
     """Creates or replaces a workload; idempotent; an older generation is refused."""
 
+    LookupIssuer: _ClustersInternalServiceLookupIssuerType
+    """Who signs the tokens of a cluster's service accounts, as its agent says, and which projects
+    have a namespace there. NOT_FOUND where nobody has said it.
+    """
+
     WatchStatus: _ClustersInternalServiceWatchStatusType
     """Statuses of the workloads that `owner` put: a snapshot, then changes."""
 
@@ -970,6 +1042,10 @@ ClustersInternalServiceAsyncStub: typing_extensions.TypeAlias = ClustersInternal
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.PutWorkloadRequest,
         windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+        windlass.api.clusters.v1.clusters_pb2.ClusterIssuer,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.clusters.v1.clusters_pb2.WatchStatusRequest,
@@ -1023,6 +1099,16 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse]]:
         """Creates or replaces a workload; idempotent; an older generation is refused."""
+
+    @abc.abstractmethod
+    def LookupIssuer(
+        self,
+        request: windlass.api.clusters.v1.clusters_pb2.LookupIssuerRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.ClusterIssuer, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.ClusterIssuer]]:
+        """Who signs the tokens of a cluster's service accounts, as its agent says, and which projects
+        have a namespace there. NOT_FOUND where nobody has said it.
+        """
 
     @abc.abstractmethod
     def WatchStatus(

@@ -71,6 +71,7 @@ class AuthenticateResponse(google.protobuf.message.Message):
     PRINCIPAL_FIELD_NUMBER: builtins.int
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
+    CERTIFICATE_DEMANDS_FIELD_NUMBER: builtins.int
     expires_at: builtins.int
     """Unix seconds; 0: the credential does not expire."""
     @property
@@ -79,15 +80,20 @@ class AuthenticateResponse(google.protobuf.message.Message):
     def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The networks that it is taken from; empty: any."""
 
+    @property
+    def certificate_demands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.auth.v1.auth_pb2.CertificateDemand]:
+        """Its client satisfies each of these; none: any does."""
+
     def __init__(
         self,
         *,
         principal: windlass.api.auth.v1.auth_pb2.Principal | None = ...,
         expires_at: builtins.int = ...,
         networks: collections.abc.Iterable[builtins.str] | None = ...,
+        certificate_demands: collections.abc.Iterable[windlass.api.auth.v1.auth_pb2.CertificateDemand] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["principal", b"principal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expires_at", b"expires_at", "networks", b"networks", "principal", b"principal"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "networks", b"networks", "principal", b"principal"]) -> None: ...
 
 Global___AuthenticateResponse: typing_extensions.TypeAlias = AuthenticateResponse
 
@@ -208,6 +214,15 @@ class AuditEvent(google.protobuf.message.Message):
     RESOURCE_FIELD_NUMBER: builtins.int
     OUTCOME_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    REPEATS_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    DETAILS_DIGEST_FIELD_NUMBER: builtins.int
+    DETAILS_SALT_FIELD_NUMBER: builtins.int
     id: builtins.str
     at_ms: builtins.int
     """Unix milliseconds."""
@@ -216,12 +231,36 @@ class AuditEvent(google.protobuf.message.Message):
     user_id: builtins.str
     key_id: builtins.str
     action: builtins.str
-    """Full RPC name."""
+    """Full RPC name; of what is none: `sign_in`, `gateway/METHOD /path`, `kubernetes/verb kind`, `audit/drop`."""
     resource: builtins.str
     """The id acted upon, where the call names one."""
     outcome: builtins.str
     """`OK` or the gRPC status name."""
     request_id: builtins.str
+    sequence: builtins.int
+    """Given when it is recorded: its place in the organization's log, without a gap from 1."""
+    hash: builtins.bytes
+    """SHA-256 of the hash of the event before it (32 zero bytes for the first) and this one's
+    canonical JSON (RFC 8785): all fields that are not empty, but this one, `before`, `after` and
+    `details_salt`.
+    """
+    address: builtins.str
+    """The client's, as the gateway saw it; empty where it is not known."""
+    reason: builtins.str
+    """Of an outcome that is not `OK`: its stable reason."""
+    repeats: builtins.int
+    """How many more refusals or reads of the caller this one stands for."""
+    before: builtins.str
+    """JSON objects of what a change found and made, in ASCII: of what was there before, only the
+    fields that differ, with ids beside. Empty for what was not there, or is no more. Both are
+    erased, with the salt, when a tenant leaves.
+    """
+    after: builtins.str
+    details_digest: builtins.str
+    """Given when it is recorded: SHA-256 in hex of the canonical JSON of `before`, `after` and
+    `details_salt`, and 16 random bytes in hex. Empty without details.
+    """
+    details_salt: builtins.str
     def __init__(
         self,
         *,
@@ -235,8 +274,17 @@ class AuditEvent(google.protobuf.message.Message):
         resource: builtins.str = ...,
         outcome: builtins.str = ...,
         request_id: builtins.str = ...,
+        sequence: builtins.int = ...,
+        hash: builtins.bytes = ...,
+        address: builtins.str = ...,
+        reason: builtins.str = ...,
+        repeats: builtins.int = ...,
+        before: builtins.str = ...,
+        after: builtins.str = ...,
+        details_digest: builtins.str = ...,
+        details_salt: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action", b"action", "at_ms", b"at_ms", "id", b"id", "key_id", b"key_id", "organization_id", b"organization_id", "outcome", b"outcome", "project_id", b"project_id", "request_id", b"request_id", "resource", b"resource", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action", b"action", "address", b"address", "after", b"after", "at_ms", b"at_ms", "before", b"before", "details_digest", b"details_digest", "details_salt", b"details_salt", "hash", b"hash", "id", b"id", "key_id", b"key_id", "organization_id", b"organization_id", "outcome", b"outcome", "project_id", b"project_id", "reason", b"reason", "repeats", b"repeats", "request_id", b"request_id", "resource", b"resource", "sequence", b"sequence", "user_id", b"user_id"]) -> None: ...
 
 Global___AuditEvent: typing_extensions.TypeAlias = AuditEvent
 
@@ -267,20 +315,99 @@ class RecordAuditResponse(google.protobuf.message.Message):
 Global___RecordAuditResponse: typing_extensions.TypeAlias = RecordAuditResponse
 
 @typing.final
+class AuditMatch(google.protobuf.message.Message):
+    """Events of an action; what is unset matches any."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    SUCCEEDED_FIELD_NUMBER: builtins.int
+    action: builtins.str
+    """As an event has it."""
+    before: builtins.bool
+    """Whether something was there before, and is there after."""
+    after: builtins.bool
+    kind: builtins.str
+    """The `kind` of what changed."""
+    succeeded: builtins.bool
+    """Whether it was done, or was refused or failed."""
+    def __init__(
+        self,
+        *,
+        action: builtins.str = ...,
+        before: builtins.bool | None = ...,
+        after: builtins.bool | None = ...,
+        kind: builtins.str = ...,
+        succeeded: builtins.bool | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_after", b"_after", "_before", b"_before", "_succeeded", b"_succeeded", "after", b"after", "before", b"before", "succeeded", b"succeeded"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_after", b"_after", "_before", b"_before", "_succeeded", b"_succeeded", "action", b"action", "after", b"after", "before", b"before", "kind", b"kind", "succeeded", b"succeeded"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_after", b"_after"]) -> typing.Literal["after"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_before", b"_before"]) -> typing.Literal["before"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_succeeded", b"_succeeded"]) -> typing.Literal["succeeded"] | None: ...
+
+Global___AuditMatch: typing_extensions.TypeAlias = AuditMatch
+
+@typing.final
 class ListAuditEventsRequest(google.protobuf.message.Message):
+    """Only events that are as every field says that is set; of a list, as one of its values."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AFTER_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    PROJECT_IDS_FIELD_NUMBER: builtins.int
+    ACTOR_IDS_FIELD_NUMBER: builtins.int
+    USER_IDS_FIELD_NUMBER: builtins.int
+    RESOURCES_FIELD_NUMBER: builtins.int
+    NOT_BEFORE_MS_FIELD_NUMBER: builtins.int
+    BEFORE_MS_FIELD_NUMBER: builtins.int
+    MATCHES_FIELD_NUMBER: builtins.int
     after: builtins.str
     limit: builtins.int
+    order: builtins.str
+    """`desc`, the default: newest first; or `asc`."""
+    before: builtins.str
+    """In the place of `after`: the events that come right before this one in the same order."""
+    not_before_ms: builtins.int
+    """Unix milliseconds."""
+    before_ms: builtins.int
+    @property
+    def project_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def actor_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Users or keys."""
+
+    @property
+    def user_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def resources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def matches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AuditMatch]: ...
     def __init__(
         self,
         *,
         after: builtins.str = ...,
         limit: builtins.int = ...,
+        order: builtins.str = ...,
+        before: builtins.str = ...,
+        project_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        actor_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        user_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        resources: collections.abc.Iterable[builtins.str] | None = ...,
+        not_before_ms: builtins.int = ...,
+        before_ms: builtins.int = ...,
+        matches: collections.abc.Iterable[Global___AuditMatch] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actor_ids", b"actor_ids", "after", b"after", "before", b"before", "before_ms", b"before_ms", "limit", b"limit", "matches", b"matches", "not_before_ms", b"not_before_ms", "order", b"order", "project_ids", b"project_ids", "resources", b"resources", "user_ids", b"user_ids"]) -> None: ...
 
 Global___ListAuditEventsRequest: typing_extensions.TypeAlias = ListAuditEventsRequest
 
@@ -302,3 +429,409 @@ class ListAuditEventsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["events", b"events", "has_more", b"has_more"]) -> None: ...
 
 Global___ListAuditEventsResponse: typing_extensions.TypeAlias = ListAuditEventsResponse
+
+@typing.final
+class VerifyAuditEventsRequest(google.protobuf.message.Message):
+    """`after` is the sequence that the part before ended with, `limit` a number of events."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.int
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.int = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___VerifyAuditEventsRequest: typing_extensions.TypeAlias = VerifyAuditEventsRequest
+
+@typing.final
+class AuditFault(google.protobuf.message.Message):
+    """The first event that is not right."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    sequence: builtins.int
+    kind: builtins.str
+    """`changed`, `removed`, `slipped_in`, `foreign`, `rewritten`, `cut_off` or `forged_checkpoint`."""
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        sequence: builtins.int = ...,
+        kind: builtins.str = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "message", b"message", "sequence", b"sequence"]) -> None: ...
+
+Global___AuditFault: typing_extensions.TypeAlias = AuditFault
+
+@typing.final
+class VerifyAuditEventsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    CHECKPOINT_SEQUENCE_FIELD_NUMBER: builtins.int
+    FAULT_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    DROPPED_SEQUENCE_FIELD_NUMBER: builtins.int
+    sequence: builtins.int
+    """All events up to this one are as they were recorded, and this is its hash."""
+    hash: builtins.bytes
+    checkpoint_sequence: builtins.int
+    """Of the newest signed checkpoint; 0 without one."""
+    has_more: builtins.bool
+    dropped_sequence: builtins.int
+    """Events up to this one were dropped by the retention, by a signed note; 0: none were."""
+    @property
+    def fault(self) -> Global___AuditFault: ...
+    def __init__(
+        self,
+        *,
+        sequence: builtins.int = ...,
+        hash: builtins.bytes = ...,
+        checkpoint_sequence: builtins.int = ...,
+        fault: Global___AuditFault | None = ...,
+        has_more: builtins.bool = ...,
+        dropped_sequence: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["fault", b"fault"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["checkpoint_sequence", b"checkpoint_sequence", "dropped_sequence", b"dropped_sequence", "fault", b"fault", "has_more", b"has_more", "hash", b"hash", "sequence", b"sequence"]) -> None: ...
+
+Global___VerifyAuditEventsResponse: typing_extensions.TypeAlias = VerifyAuditEventsResponse
+
+@typing.final
+class AuditRetention(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: builtins.int
+    KEPT_DAYS_FIELD_NUMBER: builtins.int
+    DROPPED_SEQUENCE_FIELD_NUMBER: builtins.int
+    days: builtins.int
+    """Of the organization; 0: as long as the installation does."""
+    kept_days: builtins.int
+    """Days for which events are kept; 0: for ever."""
+    dropped_sequence: builtins.int
+    """Events up to this one were dropped."""
+    def __init__(
+        self,
+        *,
+        days: builtins.int = ...,
+        kept_days: builtins.int = ...,
+        dropped_sequence: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["days", b"days", "dropped_sequence", b"dropped_sequence", "kept_days", b"kept_days"]) -> None: ...
+
+Global___AuditRetention: typing_extensions.TypeAlias = AuditRetention
+
+@typing.final
+class GetAuditRetentionRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___GetAuditRetentionRequest: typing_extensions.TypeAlias = GetAuditRetentionRequest
+
+@typing.final
+class PutAuditRetentionRequest(google.protobuf.message.Message):
+    """At least as long as the installation keeps events; 0: as long."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: builtins.int
+    days: builtins.int
+    def __init__(
+        self,
+        *,
+        days: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["days", b"days"]) -> None: ...
+
+Global___PutAuditRetentionRequest: typing_extensions.TypeAlias = PutAuditRetentionRequest
+
+@typing.final
+class ListAuditCheckpointsRequest(google.protobuf.message.Message):
+    """`after` is a sequence."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.int
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.int = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListAuditCheckpointsRequest: typing_extensions.TypeAlias = ListAuditCheckpointsRequest
+
+@typing.final
+class AuditCheckpoint(google.protobuf.message.Message):
+    """A compact JWS (RFC 7515) of organization, sequence, hash and time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    JWS_FIELD_NUMBER: builtins.int
+    sequence: builtins.int
+    jws: builtins.str
+    def __init__(
+        self,
+        *,
+        sequence: builtins.int = ...,
+        jws: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["jws", b"jws", "sequence", b"sequence"]) -> None: ...
+
+Global___AuditCheckpoint: typing_extensions.TypeAlias = AuditCheckpoint
+
+@typing.final
+class ListAuditCheckpointsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHECKPOINTS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    PUBLIC_KEY_FIELD_NUMBER: builtins.int
+    DROPPED_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    public_key: builtins.str
+    """What verifies them, as a JSON Web Key (RFC 8037)."""
+    dropped: builtins.str
+    """A JWS of the same form, which says which events were dropped; empty: none were."""
+    @property
+    def checkpoints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AuditCheckpoint]: ...
+    def __init__(
+        self,
+        *,
+        checkpoints: collections.abc.Iterable[Global___AuditCheckpoint] | None = ...,
+        has_more: builtins.bool = ...,
+        public_key: builtins.str = ...,
+        dropped: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "dropped", b"dropped", "has_more", b"has_more", "public_key", b"public_key"]) -> None: ...
+
+Global___ListAuditCheckpointsResponse: typing_extensions.TypeAlias = ListAuditCheckpointsResponse
+
+@typing.final
+class AuditDestination(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    BUCKET_FIELD_NUMBER: builtins.int
+    PREFIX_FIELD_NUMBER: builtins.int
+    REGION_FIELD_NUMBER: builtins.int
+    ACCESS_KEY_ID_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    DELIVERED_AT_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    NEXT_AT_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    organization_id: builtins.str
+    name: builtins.str
+    kind: builtins.str
+    """`webhook`, `bucket` or `syslog`."""
+    url: builtins.str
+    """`https://…` of a webhook or of an S3 server, `tls://host:port` of a syslog server."""
+    bucket: builtins.str
+    prefix: builtins.str
+    region: builtins.str
+    access_key_id: builtins.str
+    created_at: builtins.int
+    """Unix seconds."""
+    sequence: builtins.int
+    """All events up to this one were delivered."""
+    behind: builtins.int
+    """How many are to be delivered."""
+    delivered_at: builtins.int
+    """Of the last delivery; 0: there was none."""
+    failures: builtins.int
+    """Since then, and why the last one failed."""
+    error: builtins.str
+    next_at: builtins.int
+    """When the next delivery is tried, after failures."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        organization_id: builtins.str = ...,
+        name: builtins.str = ...,
+        kind: builtins.str = ...,
+        url: builtins.str = ...,
+        bucket: builtins.str = ...,
+        prefix: builtins.str = ...,
+        region: builtins.str = ...,
+        access_key_id: builtins.str = ...,
+        created_at: builtins.int = ...,
+        sequence: builtins.int = ...,
+        behind: builtins.int = ...,
+        delivered_at: builtins.int = ...,
+        failures: builtins.int = ...,
+        error: builtins.str = ...,
+        next_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_key_id", b"access_key_id", "behind", b"behind", "bucket", b"bucket", "created_at", b"created_at", "delivered_at", b"delivered_at", "error", b"error", "failures", b"failures", "id", b"id", "kind", b"kind", "name", b"name", "next_at", b"next_at", "organization_id", b"organization_id", "prefix", b"prefix", "region", b"region", "sequence", b"sequence", "url", b"url"]) -> None: ...
+
+Global___AuditDestination: typing_extensions.TypeAlias = AuditDestination
+
+@typing.final
+class CreateAuditDestinationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    BUCKET_FIELD_NUMBER: builtins.int
+    PREFIX_FIELD_NUMBER: builtins.int
+    REGION_FIELD_NUMBER: builtins.int
+    ACCESS_KEY_ID_FIELD_NUMBER: builtins.int
+    SECRET_ACCESS_KEY_FIELD_NUMBER: builtins.int
+    FROM_NOW_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Empty: the host of the URL."""
+    kind: builtins.str
+    url: builtins.str
+    bucket: builtins.str
+    prefix: builtins.str
+    region: builtins.str
+    access_key_id: builtins.str
+    secret_access_key: builtins.bytes
+    """Of `access_key_id`."""
+    from_now: builtins.bool
+    """Nothing of what is there already."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        kind: builtins.str = ...,
+        url: builtins.str = ...,
+        bucket: builtins.str = ...,
+        prefix: builtins.str = ...,
+        region: builtins.str = ...,
+        access_key_id: builtins.str = ...,
+        secret_access_key: builtins.bytes = ...,
+        from_now: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["access_key_id", b"access_key_id", "bucket", b"bucket", "from_now", b"from_now", "kind", b"kind", "name", b"name", "prefix", b"prefix", "region", b"region", "secret_access_key", b"secret_access_key", "url", b"url"]) -> None: ...
+
+Global___CreateAuditDestinationRequest: typing_extensions.TypeAlias = CreateAuditDestinationRequest
+
+@typing.final
+class CreateAuditDestinationResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DESTINATION_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    secret: builtins.str
+    @property
+    def destination(self) -> Global___AuditDestination: ...
+    def __init__(
+        self,
+        *,
+        destination: Global___AuditDestination | None = ...,
+        secret: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["destination", b"destination"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["destination", b"destination", "secret", b"secret"]) -> None: ...
+
+Global___CreateAuditDestinationResponse: typing_extensions.TypeAlias = CreateAuditDestinationResponse
+
+@typing.final
+class ListAuditDestinationsRequest(google.protobuf.message.Message):
+    """By their creation, newest first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListAuditDestinationsRequest: typing_extensions.TypeAlias = ListAuditDestinationsRequest
+
+@typing.final
+class ListAuditDestinationsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DESTINATIONS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def destinations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AuditDestination]: ...
+    def __init__(
+        self,
+        *,
+        destinations: collections.abc.Iterable[Global___AuditDestination] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["destinations", b"destinations", "has_more", b"has_more"]) -> None: ...
+
+Global___ListAuditDestinationsResponse: typing_extensions.TypeAlias = ListAuditDestinationsResponse
+
+@typing.final
+class GetAuditDestinationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DESTINATION_ID_FIELD_NUMBER: builtins.int
+    destination_id: builtins.str
+    def __init__(
+        self,
+        *,
+        destination_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["destination_id", b"destination_id"]) -> None: ...
+
+Global___GetAuditDestinationRequest: typing_extensions.TypeAlias = GetAuditDestinationRequest
+
+@typing.final
+class DeleteAuditDestinationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DESTINATION_ID_FIELD_NUMBER: builtins.int
+    destination_id: builtins.str
+    def __init__(
+        self,
+        *,
+        destination_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["destination_id", b"destination_id"]) -> None: ...
+
+Global___DeleteAuditDestinationRequest: typing_extensions.TypeAlias = DeleteAuditDestinationRequest
+
+@typing.final
+class DeleteAuditDestinationResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteAuditDestinationResponse: typing_extensions.TypeAlias = DeleteAuditDestinationResponse

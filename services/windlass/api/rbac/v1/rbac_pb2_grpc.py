@@ -50,6 +50,26 @@ class RbacServiceStub(object):
                 request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsResponse.FromString,
                 _registered_method=True)
+        self.VerifyAuditEvents = channel.unary_unary(
+                '/windlass.api.rbac.v1.RbacService/VerifyAuditEvents',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsResponse.FromString,
+                _registered_method=True)
+        self.GetAuditRetention = channel.unary_unary(
+                '/windlass.api.rbac.v1.RbacService/GetAuditRetention',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditRetentionRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.FromString,
+                _registered_method=True)
+        self.PutAuditRetention = channel.unary_unary(
+                '/windlass.api.rbac.v1.RbacService/PutAuditRetention',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.PutAuditRetentionRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.FromString,
+                _registered_method=True)
+        self.ListAuditCheckpoints = channel.unary_unary(
+                '/windlass.api.rbac.v1.RbacService/ListAuditCheckpoints',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsResponse.FromString,
+                _registered_method=True)
 
 
 class RbacServiceServicer(object):
@@ -75,6 +95,33 @@ class RbacServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyAuditEvents(self, request, context):
+        """Walks a part of the organization's chain of hashes; the last part compares its end too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAuditRetention(self, request, context):
+        """How long the organization's events are kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutAuditRetention(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditCheckpoints(self, request, context):
+        """Signed checkpoints of the organization's chain, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RbacServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +139,26 @@ def add_RbacServiceServicer_to_server(servicer, server):
                     servicer.ListAuditEvents,
                     request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsRequest.FromString,
                     response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsResponse.SerializeToString,
+            ),
+            'VerifyAuditEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAuditEvents,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsResponse.SerializeToString,
+            ),
+            'GetAuditRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAuditRetention,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditRetentionRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.SerializeToString,
+            ),
+            'PutAuditRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAuditRetention,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.PutAuditRetentionRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.SerializeToString,
+            ),
+            'ListAuditCheckpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditCheckpoints,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +243,320 @@ class RbacService(object):
             '/windlass.api.rbac.v1.RbacService/ListAuditEvents',
             windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsRequest.SerializeToString,
             windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAuditEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.RbacService/VerifyAuditEvents',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.VerifyAuditEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAuditRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.RbacService/GetAuditRetention',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditRetentionRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAuditRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.RbacService/PutAuditRetention',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.PutAuditRetentionRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditRetention.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditCheckpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.RbacService/ListAuditCheckpoints',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditCheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class AuditDestinationsServiceStub(object):
+    """Where an organization's audit log is exported to: OCSF as JSON lines, at least once, in order.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CreateAuditDestination = channel.unary_unary(
+                '/windlass.api.rbac.v1.AuditDestinationsService/CreateAuditDestination',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationResponse.FromString,
+                _registered_method=True)
+        self.ListAuditDestinations = channel.unary_unary(
+                '/windlass.api.rbac.v1.AuditDestinationsService/ListAuditDestinations',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsResponse.FromString,
+                _registered_method=True)
+        self.GetAuditDestination = channel.unary_unary(
+                '/windlass.api.rbac.v1.AuditDestinationsService/GetAuditDestination',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditDestinationRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditDestination.FromString,
+                _registered_method=True)
+        self.DeleteAuditDestination = channel.unary_unary(
+                '/windlass.api.rbac.v1.AuditDestinationsService/DeleteAuditDestination',
+                request_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationResponse.FromString,
+                _registered_method=True)
+
+
+class AuditDestinationsServiceServicer(object):
+    """Where an organization's audit log is exported to: OCSF as JSON lines, at least once, in order.
+    """
+
+    def CreateAuditDestination(self, request, context):
+        """The secret of a webhook is in this response and nowhere else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditDestinations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAuditDestination(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAuditDestination(self, request, context):
+        """Nothing more is sent to it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AuditDestinationsServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CreateAuditDestination': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAuditDestination,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationResponse.SerializeToString,
+            ),
+            'ListAuditDestinations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditDestinations,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsResponse.SerializeToString,
+            ),
+            'GetAuditDestination': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAuditDestination,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditDestinationRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditDestination.SerializeToString,
+            ),
+            'DeleteAuditDestination': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAuditDestination,
+                    request_deserializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'windlass.api.rbac.v1.AuditDestinationsService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('windlass.api.rbac.v1.AuditDestinationsService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class AuditDestinationsService(object):
+    """Where an organization's audit log is exported to: OCSF as JSON lines, at least once, in order.
+    """
+
+    @staticmethod
+    def CreateAuditDestination(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.AuditDestinationsService/CreateAuditDestination',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.CreateAuditDestinationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditDestinations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.AuditDestinationsService/ListAuditDestinations',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.ListAuditDestinationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAuditDestination(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.AuditDestinationsService/GetAuditDestination',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.GetAuditDestinationRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.AuditDestination.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAuditDestination(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.rbac.v1.AuditDestinationsService/DeleteAuditDestination',
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationRequest.SerializeToString,
+            windlass_dot_api_dot_rbac_dot_v1_dot_rbac__pb2.DeleteAuditDestinationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -349,4 +730,5 @@ class RbacInternalService(object):
 
 
 RbacServiceAsyncStub = RbacServiceStub
+AuditDestinationsServiceAsyncStub = AuditDestinationsServiceStub
 RbacInternalServiceAsyncStub = RbacInternalServiceStub

@@ -73,7 +73,71 @@ _RbacServiceListAuditEventsType = typing_extensions.TypeVar(
     ],
 )
 
-class RbacServiceStub(typing.Generic[_RbacServiceCheckType, _RbacServiceListRolesType, _RbacServiceListAuditEventsType]):
+_RbacServiceVerifyAuditEventsType = typing_extensions.TypeVar(
+    '_RbacServiceVerifyAuditEventsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+    ],
+)
+
+_RbacServiceGetAuditRetentionType = typing_extensions.TypeVar(
+    '_RbacServiceGetAuditRetentionType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+)
+
+_RbacServicePutAuditRetentionType = typing_extensions.TypeVar(
+    '_RbacServicePutAuditRetentionType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+)
+
+_RbacServiceListAuditCheckpointsType = typing_extensions.TypeVar(
+    '_RbacServiceListAuditCheckpointsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
+    ],
+)
+
+class RbacServiceStub(typing.Generic[_RbacServiceCheckType, _RbacServiceListRolesType, _RbacServiceListAuditEventsType, _RbacServiceVerifyAuditEventsType, _RbacServiceGetAuditRetentionType, _RbacServicePutAuditRetentionType, _RbacServiceListAuditCheckpointsType]):
     """Roles, decisions and the audit log."""
 
     @typing.overload
@@ -89,6 +153,22 @@ class RbacServiceStub(typing.Generic[_RbacServiceCheckType, _RbacServiceListRole
         grpc.UnaryUnaryMultiCallable[
             windlass.api.rbac.v1.rbac_pb2.ListAuditEventsRequest,
             windlass.api.rbac.v1.rbac_pb2.ListAuditEventsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+            windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+            windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -106,6 +186,22 @@ class RbacServiceStub(typing.Generic[_RbacServiceCheckType, _RbacServiceListRole
             windlass.api.rbac.v1.rbac_pb2.ListAuditEventsRequest,
             windlass.api.rbac.v1.rbac_pb2.ListAuditEventsResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+            windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+            windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     Check: _RbacServiceCheckType
@@ -114,6 +210,17 @@ class RbacServiceStub(typing.Generic[_RbacServiceCheckType, _RbacServiceListRole
     ListRoles: _RbacServiceListRolesType
 
     ListAuditEvents: _RbacServiceListAuditEventsType
+
+    VerifyAuditEvents: _RbacServiceVerifyAuditEventsType
+    """Walks a part of the organization's chain of hashes; the last part compares its end too."""
+
+    GetAuditRetention: _RbacServiceGetAuditRetentionType
+    """How long the organization's events are kept."""
+
+    PutAuditRetention: _RbacServicePutAuditRetentionType
+
+    ListAuditCheckpoints: _RbacServiceListAuditCheckpointsType
+    """Signed checkpoints of the organization's chain, oldest first."""
 
 RbacServiceAsyncStub: typing_extensions.TypeAlias = RbacServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -127,6 +234,22 @@ RbacServiceAsyncStub: typing_extensions.TypeAlias = RbacServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.rbac.v1.rbac_pb2.ListAuditEventsRequest,
         windlass.api.rbac.v1.rbac_pb2.ListAuditEventsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+        windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditRetention,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse,
     ],
 ]
 
@@ -155,7 +278,209 @@ class RbacServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.ListAuditEventsResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.ListAuditEventsResponse]]: ...
 
+    @abc.abstractmethod
+    def VerifyAuditEvents(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.VerifyAuditEventsResponse]]:
+        """Walks a part of the organization's chain of hashes; the last part compares its end too."""
+
+    @abc.abstractmethod
+    def GetAuditRetention(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.GetAuditRetentionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.AuditRetention, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.AuditRetention]]:
+        """How long the organization's events are kept."""
+
+    @abc.abstractmethod
+    def PutAuditRetention(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.PutAuditRetentionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.AuditRetention, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.AuditRetention]]: ...
+
+    @abc.abstractmethod
+    def ListAuditCheckpoints(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.ListAuditCheckpointsResponse]]:
+        """Signed checkpoints of the organization's chain, oldest first."""
+
 def add_RbacServiceServicer_to_server(servicer: RbacServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+_AuditDestinationsServiceCreateAuditDestinationType = typing_extensions.TypeVar(
+    '_AuditDestinationsServiceCreateAuditDestinationType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+    ],
+)
+
+_AuditDestinationsServiceListAuditDestinationsType = typing_extensions.TypeVar(
+    '_AuditDestinationsServiceListAuditDestinationsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+    ],
+)
+
+_AuditDestinationsServiceGetAuditDestinationType = typing_extensions.TypeVar(
+    '_AuditDestinationsServiceGetAuditDestinationType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+    ],
+)
+
+_AuditDestinationsServiceDeleteAuditDestinationType = typing_extensions.TypeVar(
+    '_AuditDestinationsServiceDeleteAuditDestinationType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+    ],
+)
+
+class AuditDestinationsServiceStub(typing.Generic[_AuditDestinationsServiceCreateAuditDestinationType, _AuditDestinationsServiceListAuditDestinationsType, _AuditDestinationsServiceGetAuditDestinationType, _AuditDestinationsServiceDeleteAuditDestinationType]):
+    """Where an organization's audit log is exported to: OCSF as JSON lines, at least once, in order."""
+
+    @typing.overload
+    def __init__(self: AuditDestinationsServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+            windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: AuditDestinationsServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+            windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+            windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    CreateAuditDestination: _AuditDestinationsServiceCreateAuditDestinationType
+    """The secret of a webhook is in this response and nowhere else."""
+
+    ListAuditDestinations: _AuditDestinationsServiceListAuditDestinationsType
+
+    GetAuditDestination: _AuditDestinationsServiceGetAuditDestinationType
+
+    DeleteAuditDestination: _AuditDestinationsServiceDeleteAuditDestinationType
+    """Nothing more is sent to it."""
+
+AuditDestinationsServiceAsyncStub: typing_extensions.TypeAlias = AuditDestinationsServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+        windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.AuditDestination,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+        windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse,
+    ],
+]
+
+class AuditDestinationsServiceServicer(metaclass=abc.ABCMeta):
+    """Where an organization's audit log is exported to: OCSF as JSON lines, at least once, in order."""
+
+    @abc.abstractmethod
+    def CreateAuditDestination(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.CreateAuditDestinationResponse]]:
+        """The secret of a webhook is in this response and nowhere else."""
+
+    @abc.abstractmethod
+    def ListAuditDestinations(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.ListAuditDestinationsResponse]]: ...
+
+    @abc.abstractmethod
+    def GetAuditDestination(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.GetAuditDestinationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.AuditDestination, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.AuditDestination]]: ...
+
+    @abc.abstractmethod
+    def DeleteAuditDestination(
+        self,
+        request: windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse, collections.abc.Awaitable[windlass.api.rbac.v1.rbac_pb2.DeleteAuditDestinationResponse]]:
+        """Nothing more is sent to it."""
+
+def add_AuditDestinationsServiceServicer_to_server(servicer: AuditDestinationsServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 _RbacInternalServiceAuthenticateType = typing_extensions.TypeVar(
     '_RbacInternalServiceAuthenticateType',

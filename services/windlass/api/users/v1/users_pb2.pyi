@@ -33,6 +33,14 @@ class _RoleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     ROLE_PROJECT_MEMBER: _Role.ValueType  # 4
     ROLE_PLATFORM_ADMIN: _Role.ValueType  # 5
     """Operates the installation: organizations, clusters, global models."""
+    ROLE_ORGANIZATION_AUDITOR: _Role.ValueType  # 6
+    """Reads the audit log and usage, beside what a reader does."""
+    ROLE_ORGANIZATION_BILLING: _Role.ValueType  # 7
+    """Reads usage."""
+    ROLE_CLUSTER_OPERATOR: _Role.ValueType  # 8
+    """Registers and assigns clusters of the installation; only a platform administrator gives it."""
+    ROLE_PROJECT_VIEWER: _Role.ValueType  # 9
+    """Reads files, models, jobs and usage of a project."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper): ...
 
@@ -43,6 +51,14 @@ ROLE_PROJECT_OWNER: Role.ValueType  # 3
 ROLE_PROJECT_MEMBER: Role.ValueType  # 4
 ROLE_PLATFORM_ADMIN: Role.ValueType  # 5
 """Operates the installation: organizations, clusters, global models."""
+ROLE_ORGANIZATION_AUDITOR: Role.ValueType  # 6
+"""Reads the audit log and usage, beside what a reader does."""
+ROLE_ORGANIZATION_BILLING: Role.ValueType  # 7
+"""Reads usage."""
+ROLE_CLUSTER_OPERATOR: Role.ValueType  # 8
+"""Registers and assigns clusters of the installation; only a platform administrator gives it."""
+ROLE_PROJECT_VIEWER: Role.ValueType  # 9
+"""Reads files, models, jobs and usage of a project."""
 Global___Role: typing_extensions.TypeAlias = Role
 
 class _MemberKind:
@@ -62,6 +78,30 @@ MEMBER_KIND_UNSPECIFIED: MemberKind.ValueType  # 0
 MEMBER_KIND_PERSON: MemberKind.ValueType  # 1
 MEMBER_KIND_SERVICE_ACCOUNT: MemberKind.ValueType  # 2
 Global___MemberKind: typing_extensions.TypeAlias = MemberKind
+
+class _CredentialKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CredentialKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CredentialKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CREDENTIAL_KIND_UNSPECIFIED: _CredentialKind.ValueType  # 0
+    CREDENTIAL_KIND_KEY: _CredentialKind.ValueType  # 1
+    CREDENTIAL_KIND_SESSION: _CredentialKind.ValueType  # 2
+    """Of a person who signed in: does all that they may, in each project of theirs."""
+    CREDENTIAL_KIND_TOKEN: _CredentialKind.ValueType  # 3
+    """Given for minutes in exchange for a token of another issuer."""
+
+class CredentialKind(_CredentialKind, metaclass=_CredentialKindEnumTypeWrapper):
+    """What a credential is for. They are rows of one table, and end by the same rules."""
+
+CREDENTIAL_KIND_UNSPECIFIED: CredentialKind.ValueType  # 0
+CREDENTIAL_KIND_KEY: CredentialKind.ValueType  # 1
+CREDENTIAL_KIND_SESSION: CredentialKind.ValueType  # 2
+"""Of a person who signed in: does all that they may, in each project of theirs."""
+CREDENTIAL_KIND_TOKEN: CredentialKind.ValueType  # 3
+"""Given for minutes in exchange for a token of another issuer."""
+Global___CredentialKind: typing_extensions.TypeAlias = CredentialKind
 
 @typing.final
 class Organization(google.protobuf.message.Message):
@@ -95,6 +135,7 @@ class Project(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     ARCHIVED_AT_FIELD_NUMBER: builtins.int
     IS_DEFAULT_FIELD_NUMBER: builtins.int
+    EXTERNAL_KEY_ID_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     title: builtins.str
@@ -102,6 +143,8 @@ class Project(google.protobuf.message.Message):
     archived_at: builtins.int
     """0 while the project is live."""
     is_default: builtins.bool
+    external_key_id: builtins.str
+    """The external key that wraps its data key; empty: the installation's own."""
     def __init__(
         self,
         *,
@@ -111,8 +154,9 @@ class Project(google.protobuf.message.Message):
         created_at: builtins.int = ...,
         archived_at: builtins.int = ...,
         is_default: builtins.bool = ...,
+        external_key_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "id", b"id", "is_default", b"is_default", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "external_key_id", b"external_key_id", "id", b"id", "is_default", b"is_default", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
 
 Global___Project: typing_extensions.TypeAlias = Project
 
@@ -126,6 +170,7 @@ class Member(google.protobuf.message.Message):
     ROLE_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
+    TITLE_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a membership of the organization."""
@@ -133,6 +178,8 @@ class Member(google.protobuf.message.Message):
     role: Global___Role.ValueType
     created_at: builtins.int
     kind: Global___MemberKind.ValueType
+    title: builtins.str
+    """What people call it; empty: its id."""
     def __init__(
         self,
         *,
@@ -142,14 +189,31 @@ class Member(google.protobuf.message.Message):
         role: Global___Role.ValueType = ...,
         created_at: builtins.int = ...,
         kind: Global___MemberKind.ValueType = ...,
+        title: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "kind", b"kind", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "kind", b"kind", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
 
 @typing.final
 class ApiKey(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class TagsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
@@ -170,6 +234,9 @@ class ApiKey(google.protobuf.message.Message):
     LAST_USED_ADDRESS_FIELD_NUMBER: builtins.int
     ROTATED_AT_FIELD_NUMBER: builtins.int
     PREVIOUS_UNTIL_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     organization_id: builtins.str
@@ -198,6 +265,7 @@ class ApiKey(google.protobuf.message.Message):
     """0: never."""
     previous_until: builtins.int
     """Until when the secret of before the last rotation answers; 0: there is none."""
+    kind: Global___CredentialKind.ValueType
     @property
     def rests_on(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Who has to have the rights of the key beside its owner: who made it, and the owners and makers
@@ -211,6 +279,14 @@ class ApiKey(google.protobuf.message.Message):
     @property
     def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The networks whose addresses it is taken from, as `10.0.0.0/8`; empty: any."""
+
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The models that it is for, by names and by beginnings of names, as `ft:llama-3:*`; empty: any."""
+
+    @property
+    def tags(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """What people note of it, by name; says nothing of what it may do."""
 
     def __init__(
         self,
@@ -234,8 +310,11 @@ class ApiKey(google.protobuf.message.Message):
         last_used_address: builtins.str = ...,
         rotated_at: builtins.int = ...,
         previous_until: builtins.int = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+        tags: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        kind: Global___CredentialKind.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "last_used_address", b"last_used_address", "last_used_at", b"last_used_at", "made_by", b"made_by", "name", b"name", "networks", b"networks", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "previous_until", b"previous_until", "project_id", b"project_id", "redacted", b"redacted", "rests_on", b"rests_on", "revoked_at", b"revoked_at", "role", b"role", "rotated_at", b"rotated_at", "scopes", b"scopes", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "id", b"id", "kind", b"kind", "last_used_address", b"last_used_address", "last_used_at", b"last_used_at", "made_by", b"made_by", "models", b"models", "name", b"name", "networks", b"networks", "organization_id", b"organization_id", "parent_key_id", b"parent_key_id", "previous_until", b"previous_until", "project_id", b"project_id", "redacted", b"redacted", "rests_on", b"rests_on", "revoked_at", b"revoked_at", "role", b"role", "rotated_at", b"rotated_at", "scopes", b"scopes", "tags", b"tags", "user_id", b"user_id"]) -> None: ...
 
 Global___ApiKey: typing_extensions.TypeAlias = ApiKey
 
@@ -331,42 +410,20 @@ class GetOrganizationRequest(google.protobuf.message.Message):
 Global___GetOrganizationRequest: typing_extensions.TypeAlias = GetOrganizationRequest
 
 @typing.final
-class DeleteOrganizationRequest(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
-    organization_id: builtins.str
-    def __init__(
-        self,
-        *,
-        organization_id: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["organization_id", b"organization_id"]) -> None: ...
-
-Global___DeleteOrganizationRequest: typing_extensions.TypeAlias = DeleteOrganizationRequest
-
-@typing.final
-class DeleteOrganizationResponse(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___DeleteOrganizationResponse: typing_extensions.TypeAlias = DeleteOrganizationResponse
-
-@typing.final
 class CreateProjectRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TITLE_FIELD_NUMBER: builtins.int
+    EXTERNAL_KEY_ID_FIELD_NUMBER: builtins.int
     title: builtins.str
+    external_key_id: builtins.str
     def __init__(
         self,
         *,
         title: builtins.str = ...,
+        external_key_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["external_key_id", b"external_key_id", "title", b"title"]) -> None: ...
 
 Global___CreateProjectRequest: typing_extensions.TypeAlias = CreateProjectRequest
 
@@ -426,6 +483,24 @@ class GetProjectRequest(google.protobuf.message.Message):
 Global___GetProjectRequest: typing_extensions.TypeAlias = GetProjectRequest
 
 @typing.final
+class UpdateProjectRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    TITLE_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    title: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        title: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "title", b"title"]) -> None: ...
+
+Global___UpdateProjectRequest: typing_extensions.TypeAlias = UpdateProjectRequest
+
+@typing.final
 class ArchiveProjectRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -448,11 +523,14 @@ class PutMemberRequest(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     ROLE_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
+    TITLE_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     user_id: builtins.str
     role: Global___Role.ValueType
     kind: Global___MemberKind.ValueType
     """Unspecified: a person, or what the member is already."""
+    title: builtins.str
+    """Unset: as it is."""
     def __init__(
         self,
         *,
@@ -460,8 +538,11 @@ class PutMemberRequest(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         role: Global___Role.ValueType = ...,
         kind: Global___MemberKind.ValueType = ...,
+        title: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["kind", b"kind", "project_id", b"project_id", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_title", b"_title", "title", b"title"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_title", b"_title", "kind", b"kind", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_title", b"_title"]) -> typing.Literal["title"] | None: ...
 
 Global___PutMemberRequest: typing_extensions.TypeAlias = PutMemberRequest
 
@@ -472,17 +553,27 @@ class ListMembersRequest(google.protobuf.message.Message):
     PROJECT_ID_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    USER_IDS_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     after: builtins.str
     limit: builtins.int
+    kind: Global___MemberKind.ValueType
+    """Unspecified: any."""
+    @property
+    def user_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """None: all."""
+
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         after: builtins.str = ...,
         limit: builtins.int = ...,
+        kind: Global___MemberKind.ValueType = ...,
+        user_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "kind", b"kind", "limit", b"limit", "project_id", b"project_id", "user_ids", b"user_ids"]) -> None: ...
 
 Global___ListMembersRequest: typing_extensions.TypeAlias = ListMembersRequest
 
@@ -511,15 +602,21 @@ class RemoveMemberRequest(google.protobuf.message.Message):
 
     PROJECT_ID_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
+    SUCCESSOR_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     user_id: builtins.str
+    successor: builtins.str
+    """Another person, who becomes an owner of the projects that the member alone owns; keys never
+    pass. Empty: owners of the organization do.
+    """
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         user_id: builtins.str = ...,
+        successor: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "successor", b"successor", "user_id", b"user_id"]) -> None: ...
 
 Global___RemoveMemberRequest: typing_extensions.TypeAlias = RemoveMemberRequest
 
@@ -616,6 +713,22 @@ Global___ListAffectedKeysResponse: typing_extensions.TypeAlias = ListAffectedKey
 class CreateApiKeyRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class TagsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     NAME_FIELD_NUMBER: builtins.int
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ROLE_FIELD_NUMBER: builtins.int
@@ -623,6 +736,8 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     SCOPES_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
     name: builtins.str
     project_id: builtins.str
     """Empty for a key of the whole organization (owners only)."""
@@ -640,6 +755,12 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
     def networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Within those of the key that makes it; empty: the same."""
 
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Within those of the key that makes it; empty: the same."""
+
+    @property
+    def tags(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     def __init__(
         self,
         *,
@@ -650,8 +771,10 @@ class CreateApiKeyRequest(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         scopes: collections.abc.Iterable[builtins.str] | None = ...,
         networks: collections.abc.Iterable[builtins.str] | None = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+        tags: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "name", b"name", "networks", b"networks", "project_id", b"project_id", "role", b"role", "scopes", b"scopes", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_in", b"expires_in", "models", b"models", "name", b"name", "networks", b"networks", "project_id", b"project_id", "role", b"role", "scopes", b"scopes", "tags", b"tags", "user_id", b"user_id"]) -> None: ...
 
 Global___CreateApiKeyRequest: typing_extensions.TypeAlias = CreateApiKeyRequest
 
@@ -707,6 +830,54 @@ class KeyNetworks(google.protobuf.message.Message):
 Global___KeyNetworks: typing_extensions.TypeAlias = KeyNetworks
 
 @typing.final
+class KeyModels(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: builtins.int
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["names", b"names"]) -> None: ...
+
+Global___KeyModels: typing_extensions.TypeAlias = KeyModels
+
+@typing.final
+class KeyTags(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ValuesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    VALUES_FIELD_NUMBER: builtins.int
+    @property
+    def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
+
+Global___KeyTags: typing_extensions.TypeAlias = KeyTags
+
+@typing.final
 class UpdateApiKeyRequest(google.protobuf.message.Message):
     """What is unset stays."""
 
@@ -717,6 +888,8 @@ class UpdateApiKeyRequest(google.protobuf.message.Message):
     SCOPES_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
     EXPIRES_IN_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
     key_id: builtins.str
     name: builtins.str
     expires_in: builtins.int
@@ -729,6 +902,14 @@ class UpdateApiKeyRequest(google.protobuf.message.Message):
     def networks(self) -> Global___KeyNetworks:
         """None: any."""
 
+    @property
+    def models(self) -> Global___KeyModels:
+        """None: any."""
+
+    @property
+    def tags(self) -> Global___KeyTags:
+        """In place of all that it has."""
+
     def __init__(
         self,
         *,
@@ -737,9 +918,11 @@ class UpdateApiKeyRequest(google.protobuf.message.Message):
         scopes: Global___KeyScopes | None = ...,
         networks: Global___KeyNetworks | None = ...,
         expires_in: builtins.int | None = ...,
+        models: Global___KeyModels | None = ...,
+        tags: Global___KeyTags | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "name", b"name", "networks", b"networks", "scopes", b"scopes"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "key_id", b"key_id", "name", b"name", "networks", b"networks", "scopes", b"scopes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "models", b"models", "name", b"name", "networks", b"networks", "scopes", b"scopes", "tags", b"tags"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expires_in", b"_expires_in", "_name", b"_name", "expires_in", b"expires_in", "key_id", b"key_id", "models", b"models", "name", b"name", "networks", b"networks", "scopes", b"scopes", "tags", b"tags"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_expires_in", b"_expires_in"]) -> typing.Literal["expires_in"] | None: ...
     @typing.overload
@@ -771,22 +954,80 @@ Global___CreateApiKeyResponse: typing_extensions.TypeAlias = CreateApiKeyRespons
 class ListApiKeysRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class TagsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     PROJECT_ID_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    OF_ORGANIZATION_FIELD_NUMBER: builtins.int
+    OLDEST_FIRST_FIELD_NUMBER: builtins.int
+    OWNER_HAS_ACCESS_FIELD_NUMBER: builtins.int
+    LIVE_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     after: builtins.str
     limit: builtins.int
+    of_organization: builtins.bool
+    """Of no project."""
+    oldest_first: builtins.bool
+    owner_has_access: builtins.bool
+    """Whether their owners have a role that reaches into the key's project; unset: either."""
+    live: builtins.bool
+    """Neither revoked nor expired."""
+    kind: Global___CredentialKind.ValueType
+    """Unspecified: keys."""
+    @property
+    def tags(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Only keys that have each of these."""
+
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         after: builtins.str = ...,
         limit: builtins.int = ...,
+        of_organization: builtins.bool = ...,
+        oldest_first: builtins.bool = ...,
+        owner_has_access: builtins.bool | None = ...,
+        live: builtins.bool = ...,
+        tags: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        kind: Global___CredentialKind.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit", "project_id", b"project_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_owner_has_access", b"_owner_has_access", "owner_has_access", b"owner_has_access"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_owner_has_access", b"_owner_has_access", "after", b"after", "kind", b"kind", "limit", b"limit", "live", b"live", "of_organization", b"of_organization", "oldest_first", b"oldest_first", "owner_has_access", b"owner_has_access", "project_id", b"project_id", "tags", b"tags"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_owner_has_access", b"_owner_has_access"]) -> typing.Literal["owner_has_access"] | None: ...
 
 Global___ListApiKeysRequest: typing_extensions.TypeAlias = ListApiKeysRequest
+
+@typing.final
+class GetApiKeyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_id", b"key_id"]) -> None: ...
+
+Global___GetApiKeyRequest: typing_extensions.TypeAlias = GetApiKeyRequest
 
 @typing.final
 class ListApiKeysResponse(google.protobuf.message.Message):
@@ -806,6 +1047,99 @@ class ListApiKeysResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "keys", b"keys"]) -> None: ...
 
 Global___ListApiKeysResponse: typing_extensions.TypeAlias = ListApiKeysResponse
+
+@typing.final
+class KeyPolicy(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LONGEST_LIFE_FIELD_NUMBER: builtins.int
+    SERVICE_ACCOUNTS_ONLY_FIELD_NUMBER: builtins.int
+    UNUSED_DAYS_FIELD_NUMBER: builtins.int
+    UPDATED_AT_FIELD_NUMBER: builtins.int
+    longest_life: builtins.int
+    """Seconds from now within which a key must end that is made or rotated, or gets another end; 0:
+    it need not end.
+    """
+    service_accounts_only: builtins.bool
+    """Only service accounts get keys. An operator makes others, and so does the server's machine."""
+    unused_days: builtins.int
+    """A key that was not used, made or rotated for so many days ends; 0: none does. One that others
+    were made with is used while they are.
+    """
+    updated_at: builtins.int
+    """0: nothing was set."""
+    def __init__(
+        self,
+        *,
+        longest_life: builtins.int = ...,
+        service_accounts_only: builtins.bool = ...,
+        unused_days: builtins.int = ...,
+        updated_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["longest_life", b"longest_life", "service_accounts_only", b"service_accounts_only", "unused_days", b"unused_days", "updated_at", b"updated_at"]) -> None: ...
+
+Global___KeyPolicy: typing_extensions.TypeAlias = KeyPolicy
+
+@typing.final
+class GetKeyPolicyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___GetKeyPolicyRequest: typing_extensions.TypeAlias = GetKeyPolicyRequest
+
+@typing.final
+class PutKeyPolicyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LONGEST_LIFE_FIELD_NUMBER: builtins.int
+    SERVICE_ACCOUNTS_ONLY_FIELD_NUMBER: builtins.int
+    UNUSED_DAYS_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    longest_life: builtins.int
+    service_accounts_only: builtins.bool
+    unused_days: builtins.int
+    dry_run: builtins.bool
+    """Sets nothing: only answers what would be."""
+    def __init__(
+        self,
+        *,
+        longest_life: builtins.int = ...,
+        service_accounts_only: builtins.bool = ...,
+        unused_days: builtins.int = ...,
+        dry_run: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dry_run", b"dry_run", "longest_life", b"longest_life", "service_accounts_only", b"service_accounts_only", "unused_days", b"unused_days"]) -> None: ...
+
+Global___PutKeyPolicyRequest: typing_extensions.TypeAlias = PutKeyPolicyRequest
+
+@typing.final
+class PutKeyPolicyResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: builtins.int
+    ENDED_KEYS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def policy(self) -> Global___KeyPolicy: ...
+    @property
+    def ended_keys(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ApiKey]:
+        """The newest 100 of the live keys that are unused for too long: they end by the policy."""
+
+    def __init__(
+        self,
+        *,
+        policy: Global___KeyPolicy | None = ...,
+        ended_keys: collections.abc.Iterable[Global___ApiKey] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ended_keys", b"ended_keys", "has_more", b"has_more", "policy", b"policy"]) -> None: ...
+
+Global___PutKeyPolicyResponse: typing_extensions.TypeAlias = PutKeyPolicyResponse
 
 @typing.final
 class RevokeApiKeyRequest(google.protobuf.message.Message):
@@ -1066,6 +1400,10 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     PROJECT_ID_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     EXPIRES_AT_FIELD_NUMBER: builtins.int
+    PERMISSIONS_FIELD_NUMBER: builtins.int
+    WEAKENED_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    CERTIFICATE_DEMANDS_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     """The organization and project that the call concerns; the project is the
     key's, the asked one, or the organization's default.
@@ -1073,11 +1411,25 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     project_id: builtins.str
     expires_at: builtins.int
     """Unix seconds, when what was shown ends: the key, or a secret of before its rotation."""
+    weakened: builtins.bool
+    """A session that lacks what only owners may, until its person signs in anew."""
     @property
     def key(self) -> Global___ApiKey: ...
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Role.ValueType]:
         """The lesser of the key's role and its owner's present one."""
+
+    @property
+    def permissions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What the key may do before its scopes: by the role, and by roles of the tenant's own."""
+
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The key's models within those of the project; `!` begins what is not admitted. Empty: any."""
+
+    @property
+    def certificate_demands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.auth.v1.auth_pb2.CertificateDemand]:
+        """Its client satisfies each of these; none: any does."""
 
     def __init__(
         self,
@@ -1087,9 +1439,13 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
         project_id: builtins.str = ...,
         roles: collections.abc.Iterable[Global___Role.ValueType] | None = ...,
         expires_at: builtins.int = ...,
+        permissions: collections.abc.Iterable[builtins.str] | None = ...,
+        weakened: builtins.bool = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+        certificate_demands: collections.abc.Iterable[windlass.api.auth.v1.auth_pb2.CertificateDemand] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expires_at", b"expires_at", "key", b"key", "organization_id", b"organization_id", "project_id", b"project_id", "roles", b"roles"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "key", b"key", "models", b"models", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "weakened", b"weakened"]) -> None: ...
 
 Global___LookupApiKeyResponse: typing_extensions.TypeAlias = LookupApiKeyResponse
 
@@ -1196,15 +1552,19 @@ class RevealSecretRequest(google.protobuf.message.Message):
 
     PROJECT_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
+    USED_BY_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     name: builtins.str
+    used_by: builtins.str
+    """The id of what it is for, as the audit log has it."""
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         name: builtins.str = ...,
+        used_by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "project_id", b"project_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "project_id", b"project_id", "used_by", b"used_by"]) -> None: ...
 
 Global___RevealSecretRequest: typing_extensions.TypeAlias = RevealSecretRequest
 

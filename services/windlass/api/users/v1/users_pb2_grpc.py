@@ -50,11 +50,6 @@ class UsersServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetOrganizationRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Organization.FromString,
                 _registered_method=True)
-        self.DeleteOrganization = channel.unary_unary(
-                '/windlass.api.users.v1.UsersService/DeleteOrganization',
-                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationRequest.SerializeToString,
-                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationResponse.FromString,
-                _registered_method=True)
         self.CreateProject = channel.unary_unary(
                 '/windlass.api.users.v1.UsersService/CreateProject',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.CreateProjectRequest.SerializeToString,
@@ -68,6 +63,11 @@ class UsersServiceStub(object):
         self.GetProject = channel.unary_unary(
                 '/windlass.api.users.v1.UsersService/GetProject',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetProjectRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
+                _registered_method=True)
+        self.UpdateProject = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/UpdateProject',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateProjectRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
                 _registered_method=True)
         self.ArchiveProject = channel.unary_unary(
@@ -104,6 +104,11 @@ class UsersServiceStub(object):
                 '/windlass.api.users.v1.UsersService/ListApiKeys',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysResponse.FromString,
+                _registered_method=True)
+        self.GetApiKey = channel.unary_unary(
+                '/windlass.api.users.v1.UsersService/GetApiKey',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetApiKeyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.FromString,
                 _registered_method=True)
         self.RotateApiKey = channel.unary_unary(
                 '/windlass.api.users.v1.UsersService/RotateApiKey',
@@ -180,13 +185,6 @@ class UsersServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def DeleteOrganization(self, request, context):
-        """Revokes every key of the organization and archives its projects.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def CreateProject(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -201,6 +199,13 @@ class UsersServiceServicer(object):
 
     def GetProject(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateProject(self, request, context):
+        """Changes the title.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -254,6 +259,12 @@ class UsersServiceServicer(object):
         """Owners see the keys of their scope, members their own; a key that is weaker than its owner
         sees itself and the keys that it has made.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetApiKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -346,11 +357,6 @@ def add_UsersServiceServicer_to_server(servicer, server):
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetOrganizationRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Organization.SerializeToString,
             ),
-            'DeleteOrganization': grpc.unary_unary_rpc_method_handler(
-                    servicer.DeleteOrganization,
-                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationRequest.FromString,
-                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationResponse.SerializeToString,
-            ),
             'CreateProject': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateProject,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.CreateProjectRequest.FromString,
@@ -364,6 +370,11 @@ def add_UsersServiceServicer_to_server(servicer, server):
             'GetProject': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProject,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetProjectRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.SerializeToString,
+            ),
+            'UpdateProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateProject,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateProjectRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.SerializeToString,
             ),
             'ArchiveProject': grpc.unary_unary_rpc_method_handler(
@@ -400,6 +411,11 @@ def add_UsersServiceServicer_to_server(servicer, server):
                     servicer.ListApiKeys,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysResponse.SerializeToString,
+            ),
+            'GetApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetApiKey,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetApiKeyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.SerializeToString,
             ),
             'RotateApiKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RotateApiKey,
@@ -545,33 +561,6 @@ class UsersService(object):
             _registered_method=True)
 
     @staticmethod
-    def DeleteOrganization(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/windlass.api.users.v1.UsersService/DeleteOrganization',
-            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationRequest.SerializeToString,
-            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.DeleteOrganizationResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def CreateProject(request,
             target,
             options=(),
@@ -641,6 +630,33 @@ class UsersService(object):
             target,
             '/windlass.api.users.v1.UsersService/GetProject',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetProjectRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/UpdateProject',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.UpdateProjectRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
             options,
             channel_credentials,
@@ -831,6 +847,33 @@ class UsersService(object):
             '/windlass.api.users.v1.UsersService/ListApiKeys',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListApiKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersService/GetApiKey',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetApiKeyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ApiKey.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1101,6 +1144,126 @@ class UsersService(object):
             '/windlass.api.users.v1.UsersService/PutProjectQuota',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutQuotaRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Quotas.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class KeyPoliciesServiceStub(object):
+    """What an organization asks of its own keys.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetKeyPolicy = channel.unary_unary(
+                '/windlass.api.users.v1.KeyPoliciesService/GetKeyPolicy',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetKeyPolicyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyPolicy.FromString,
+                _registered_method=True)
+        self.PutKeyPolicy = channel.unary_unary(
+                '/windlass.api.users.v1.KeyPoliciesService/PutKeyPolicy',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyResponse.FromString,
+                _registered_method=True)
+
+
+class KeyPoliciesServiceServicer(object):
+    """What an organization asks of its own keys.
+    """
+
+    def GetKeyPolicy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutKeyPolicy(self, request, context):
+        """Sets the whole policy. Keys that are unused for too long end by it, everywhere within a second
+        of their turn; other keys stay as they are until they are changed or rotated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_KeyPoliciesServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetKeyPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetKeyPolicy,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetKeyPolicyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyPolicy.SerializeToString,
+            ),
+            'PutKeyPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutKeyPolicy,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'windlass.api.users.v1.KeyPoliciesService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('windlass.api.users.v1.KeyPoliciesService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class KeyPoliciesService(object):
+    """What an organization asks of its own keys.
+    """
+
+    @staticmethod
+    def GetKeyPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.KeyPoliciesService/GetKeyPolicy',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetKeyPolicyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.KeyPolicy.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutKeyPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.KeyPoliciesService/PutKeyPolicy',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.PutKeyPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1409,4 +1572,5 @@ class UsersInternalService(object):
 
 
 UsersServiceAsyncStub = UsersServiceStub
+KeyPoliciesServiceAsyncStub = KeyPoliciesServiceStub
 UsersInternalServiceAsyncStub = UsersInternalServiceStub

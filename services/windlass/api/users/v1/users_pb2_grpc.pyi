@@ -73,22 +73,6 @@ _UsersServiceGetOrganizationType = typing_extensions.TypeVar(
     ],
 )
 
-_UsersServiceDeleteOrganizationType = typing_extensions.TypeVar(
-    '_UsersServiceDeleteOrganizationType',
-    grpc.UnaryUnaryMultiCallable[
-        windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-        windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-        windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-        windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-    ],
-)
-
 _UsersServiceCreateProjectType = typing_extensions.TypeVar(
     '_UsersServiceCreateProjectType',
     grpc.UnaryUnaryMultiCallable[
@@ -133,6 +117,22 @@ _UsersServiceGetProjectType = typing_extensions.TypeVar(
     ],
     default=grpc.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.GetProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+)
+
+_UsersServiceUpdateProjectType = typing_extensions.TypeVar(
+    '_UsersServiceUpdateProjectType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateProjectRequest,
         windlass.api.users.v1.users_pb2.Project,
     ],
 )
@@ -246,6 +246,22 @@ _UsersServiceListApiKeysType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.ListApiKeysRequest,
         windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+    ],
+)
+
+_UsersServiceGetApiKeyType = typing_extensions.TypeVar(
+    '_UsersServiceGetApiKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
     ],
 )
 
@@ -409,7 +425,7 @@ _UsersServicePutProjectQuotaType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceDeleteOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceListAffectedKeysType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceRotateApiKeyType, _UsersServiceUpdateApiKeyType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
+class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _UsersServiceListOrganizationsType, _UsersServiceGetOrganizationType, _UsersServiceCreateProjectType, _UsersServiceListProjectsType, _UsersServiceGetProjectType, _UsersServiceUpdateProjectType, _UsersServiceArchiveProjectType, _UsersServicePutMemberType, _UsersServiceListMembersType, _UsersServiceListAffectedKeysType, _UsersServiceRemoveMemberType, _UsersServiceCreateApiKeyType, _UsersServiceListApiKeysType, _UsersServiceGetApiKeyType, _UsersServiceRotateApiKeyType, _UsersServiceUpdateApiKeyType, _UsersServiceRevokeApiKeyType, _UsersServiceWhoAmIType, _UsersServicePutSecretType, _UsersServiceListSecretsType, _UsersServiceDeleteSecretType, _UsersServiceGetQuotasType, _UsersServicePutOrganizationQuotaType, _UsersServicePutProjectQuotaType]):
     """Organizations, projects, members, API keys and tenants' secrets."""
 
     @typing.overload
@@ -427,10 +443,6 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
             windlass.api.users.v1.users_pb2.Organization,
         ],
         grpc.UnaryUnaryMultiCallable[
-            windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-            windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.CreateProjectRequest,
             windlass.api.users.v1.users_pb2.Project,
         ],
@@ -440,6 +452,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.GetProjectRequest,
+            windlass.api.users.v1.users_pb2.Project,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.UpdateProjectRequest,
             windlass.api.users.v1.users_pb2.Project,
         ],
         grpc.UnaryUnaryMultiCallable[
@@ -469,6 +485,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.ListApiKeysRequest,
             windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+            windlass.api.users.v1.users_pb2.ApiKey,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
@@ -527,10 +547,6 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
             windlass.api.users.v1.users_pb2.Organization,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-            windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.CreateProjectRequest,
             windlass.api.users.v1.users_pb2.Project,
         ],
@@ -540,6 +556,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.GetProjectRequest,
+            windlass.api.users.v1.users_pb2.Project,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.UpdateProjectRequest,
             windlass.api.users.v1.users_pb2.Project,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
@@ -569,6 +589,10 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
         grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.ListApiKeysRequest,
             windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+            windlass.api.users.v1.users_pb2.ApiKey,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
@@ -619,14 +643,14 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
 
     GetOrganization: _UsersServiceGetOrganizationType
 
-    DeleteOrganization: _UsersServiceDeleteOrganizationType
-    """Revokes every key of the organization and archives its projects."""
-
     CreateProject: _UsersServiceCreateProjectType
 
     ListProjects: _UsersServiceListProjectsType
 
     GetProject: _UsersServiceGetProjectType
+
+    UpdateProject: _UsersServiceUpdateProjectType
+    """Changes the title."""
 
     ArchiveProject: _UsersServiceArchiveProjectType
     """Archives the project: its keys stop working, its rows stay for accounting."""
@@ -655,6 +679,8 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
     """Owners see the keys of their scope, members their own; a key that is weaker than its owner
     sees itself and the keys that it has made.
     """
+
+    GetApiKey: _UsersServiceGetApiKeyType
 
     RotateApiKey: _UsersServiceRotateApiKeyType
     """A new secret for the key, whose id and settings stay. The one before answers for the overlap.
@@ -702,10 +728,6 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
         windlass.api.users.v1.users_pb2.Organization,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-        windlass.api.users.v1.users_pb2.DeleteOrganizationResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.CreateProjectRequest,
         windlass.api.users.v1.users_pb2.Project,
     ],
@@ -715,6 +737,10 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.GetProjectRequest,
+        windlass.api.users.v1.users_pb2.Project,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.UpdateProjectRequest,
         windlass.api.users.v1.users_pb2.Project,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
@@ -744,6 +770,10 @@ UsersServiceAsyncStub: typing_extensions.TypeAlias = UsersServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.ListApiKeysRequest,
         windlass.api.users.v1.users_pb2.ListApiKeysResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+        windlass.api.users.v1.users_pb2.ApiKey,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RotateApiKeyRequest,
@@ -813,14 +843,6 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windlass.api.users.v1.users_pb2.Organization, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Organization]]: ...
 
     @abc.abstractmethod
-    def DeleteOrganization(
-        self,
-        request: windlass.api.users.v1.users_pb2.DeleteOrganizationRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[windlass.api.users.v1.users_pb2.DeleteOrganizationResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.DeleteOrganizationResponse]]:
-        """Revokes every key of the organization and archives its projects."""
-
-    @abc.abstractmethod
     def CreateProject(
         self,
         request: windlass.api.users.v1.users_pb2.CreateProjectRequest,
@@ -840,6 +862,14 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.GetProjectRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.Project, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Project]]: ...
+
+    @abc.abstractmethod
+    def UpdateProject(
+        self,
+        request: windlass.api.users.v1.users_pb2.UpdateProjectRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.Project, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Project]]:
+        """Changes the title."""
 
     @abc.abstractmethod
     def ArchiveProject(
@@ -903,6 +933,13 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         """Owners see the keys of their scope, members their own; a key that is weaker than its owner
         sees itself and the keys that it has made.
         """
+
+    @abc.abstractmethod
+    def GetApiKey(
+        self,
+        request: windlass.api.users.v1.users_pb2.GetApiKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.ApiKey, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ApiKey]]: ...
 
     @abc.abstractmethod
     def RotateApiKey(
@@ -987,6 +1024,105 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         """Of a project, at most as much as the organization has."""
 
 def add_UsersServiceServicer_to_server(servicer: UsersServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+_KeyPoliciesServiceGetKeyPolicyType = typing_extensions.TypeVar(
+    '_KeyPoliciesServiceGetKeyPolicyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.KeyPolicy,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.KeyPolicy,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.KeyPolicy,
+    ],
+)
+
+_KeyPoliciesServicePutKeyPolicyType = typing_extensions.TypeVar(
+    '_KeyPoliciesServicePutKeyPolicyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+    ],
+)
+
+class KeyPoliciesServiceStub(typing.Generic[_KeyPoliciesServiceGetKeyPolicyType, _KeyPoliciesServicePutKeyPolicyType]):
+    """What an organization asks of its own keys."""
+
+    @typing.overload
+    def __init__(self: KeyPoliciesServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+            windlass.api.users.v1.users_pb2.KeyPolicy,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+            windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: KeyPoliciesServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+            windlass.api.users.v1.users_pb2.KeyPolicy,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+            windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    GetKeyPolicy: _KeyPoliciesServiceGetKeyPolicyType
+
+    PutKeyPolicy: _KeyPoliciesServicePutKeyPolicyType
+    """Sets the whole policy. Keys that are unused for too long end by it, everywhere within a second
+    of their turn; other keys stay as they are until they are changed or rotated.
+    """
+
+KeyPoliciesServiceAsyncStub: typing_extensions.TypeAlias = KeyPoliciesServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.KeyPolicy,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+        windlass.api.users.v1.users_pb2.PutKeyPolicyResponse,
+    ],
+]
+
+class KeyPoliciesServiceServicer(metaclass=abc.ABCMeta):
+    """What an organization asks of its own keys."""
+
+    @abc.abstractmethod
+    def GetKeyPolicy(
+        self,
+        request: windlass.api.users.v1.users_pb2.GetKeyPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.KeyPolicy, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.KeyPolicy]]: ...
+
+    @abc.abstractmethod
+    def PutKeyPolicy(
+        self,
+        request: windlass.api.users.v1.users_pb2.PutKeyPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.PutKeyPolicyResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.PutKeyPolicyResponse]]:
+        """Sets the whole policy. Keys that are unused for too long end by it, everywhere within a second
+        of their turn; other keys stay as they are until they are changed or rotated.
+        """
+
+def add_KeyPoliciesServiceServicer_to_server(servicer: KeyPoliciesServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 _UsersInternalServiceLookupApiKeyType = typing_extensions.TypeVar(
     '_UsersInternalServiceLookupApiKeyType',

@@ -272,6 +272,8 @@ class Engines:
             raise AssertionError("a caller stops when every endpoint was tried")
         known = self._pools.get
         pools = [known(one.address) or self._pool(one.address) for one in endpoints]
+        if len(pools) == 1:
+            return pools[0], endpoints[0]
         # Whole lists at a time, since this is done for each request and replicas may be many.
         # By open requests, then by distance: a near engine gets at most one more than a far one.
         work = [pool.active * FARTHEST + pool.behind for pool in pools]

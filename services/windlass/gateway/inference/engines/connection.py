@@ -66,7 +66,8 @@ class EngineConnection(asyncio.Protocol):
         """Sends a whole request and returns with the status read; raises EngineBroken."""
         self.whole = self._answered = self._framed = self._keeps = False
         self._heard = self._loop.time()
-        self._timer = self._loop.call_later(SILENCE_SECONDS, self._check_silence)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SILENCE_SECONDS, self._check_silence)
         self._transport.write(request)
         while not self._answered:
             await self._wait()
@@ -102,7 +103,6 @@ class EngineConnection(asyncio.Protocol):
 
     def rest(self) -> None:
         """Ends the exchange; an incomplete one closes the connection, which cancels it."""
-        self._stop_timer()
         if not self.reusable:
             self.close()
 
@@ -116,6 +116,7 @@ class EngineConnection(asyncio.Protocol):
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     async def _wait(self) -> None:
         if self._failure is not None:
@@ -136,6 +137,10 @@ class EngineConnection(asyncio.Protocol):
         self._wake()
 
     def _check_silence(self) -> None:
+        self._timer = None
+        if self.whole:
+            # The next exchange begins another; a timer for each would take a fiftieth of a chat.
+            return
         left = self._heard + SILENCE_SECONDS - self._loop.time()
         if left <= 0:
             self._fail(EngineSilent("it did not respond in time"))

@@ -1,0 +1,222 @@
+"""One service's part of erasures: its own objects and rows, in batches, by leased work."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from windlass.core import telemetry
+from windlass.core.app import App
+from windlass.core.clock import now_seconds
+from windlass.core.db import Database
+from windlass.core.db.leases import claim, held, no_rows, released, run_loop
+from windlass.core.killpoints import reach
+from windlass.core.leaving.claims import (
+    Fate,
+    LeavingClaims,
+    ObjectClaim,
+    Prepare,
+    Scope,
+    TableClaim,
+)
+from windlass.core.leaving.tables import DONE, PENDING, erasures, scope_of, steps
+from windlass.core.objects import ObjectStore
+
+log = telemetry.logger("leaving")
+TOPIC = "erasures"
+LEASE_SECONDS = 120.0
+POLL_SECONDS = 2.0
+ROWS, PREFIXES = 5000, 200
+# Listing so many takes far less than a lease lasts.
+RENEWED_EVERY = 10_000
+LONGEST_PAUSE = 300
+_MESSAGE_LENGTH = 500
+
+
+def erases(app: App, claims: LeavingClaims, prepare: Prepare | None = None) -> None:
+    """Runs a service's part of erasures in this process."""
+    name = f"{claims.service}.erasures"
+    eraser = Eraser(app.database, app.objects, claims, prepare)
+    listener = app.wake.listen(TOPIC)
+
+    async def once() -> bool:
+        worked = await eraser.once()
+        if worked:
+            app.wake.touch(TOPIC)
+        return worked
+
+    app.background(
+        name,
+        lambda: run_loop(
+            name, listener, once, poll_seconds=POLL_SECONDS, resting=eraser.has_nothing
+        ),
+    )
+
+
+class LeaseLost(Exception):
+    """Another process goes on with the step."""
+
+
+class Eraser:
+    """Claims steps of one service, and does them; what another process began it continues."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        claims: LeavingClaims,
+        prepare: Prepare | None = None,
+    ):
+        self._database = database
+        self._objects = objects
+        self._claims = claims
+        self._prepare = prepare
+        mine = sa.and_(steps.c.service == claims.service, steps.c.state == PENDING)
+        self._mine = mine
+        self.has_nothing = no_rows(database, mine)
+
+    async def once(self) -> bool:
+        """Does one step as far as it can; returns whether there was one."""
+        due = sa.and_(self._mine, steps.c.not_before <= now_seconds())
+        token, rows = await claim(self._database, steps, due, limit=1, seconds=LEASE_SECONDS)
+        for row in rows:
+            work = _Step(self._database, row, token)
+            try:
+                scope = await work.scope()
+                waits_for = await self._prepare(scope) if self._prepare else ""
+                if waits_for:
+                    await work.rest(waits_for, seconds=2)
+                    continue
+                await self._erase(work, scope)
+                await work.update(state=DONE, message="", **released())
+                reach(f"erasures.{self._claims.service}.done")
+            except LeaseLost:
+                log.info("erasure_taken_over", step=row.id)
+            except Exception as error:
+                log.warning("erasure_failed", step=row.id, exc_info=error)
+                seconds = min(2**row.tries, LONGEST_PAUSE)
+                await work.rest(type(error).__name__, seconds=seconds, tries=row.tries + 1)
+        return bool(rows)
+
+    async def _erase(self, work: "_Step", scope: Scope) -> None:
+        await self._settle(work)
+        for kept in self._claims.objects:
+            await self._erase_objects(work, kept, scope)
+        for table in self._claims.tables:
+            await self._erase_rows(work, table, scope)
+
+    async def _erase_objects(self, work: "_Step", kept: ObjectClaim, scope: Scope) -> None:
+        if kept.prefixes is None:
+            return
+        found = kept.prefixes(scope).subquery()
+        prefix, after = next(iter(found.c)), ""
+        while True:
+            query = sa.select(prefix).where(prefix > after).order_by(prefix).limit(PREFIXES)
+            async with self._database.autocommit() as connection:
+                prefixes = (await connection.execute(query)).scalars().all()
+            if not prefixes:
+                return
+            await self._remove(work, prefixes)
+            after = prefixes[-1]
+
+    async def _remove(self, work: "_Step", prefixes: Sequence[str]) -> None:
+        """Counts first, so that what a killed process removed is counted by the next."""
+        number = size = 0
+        present = []
+        for prefix in prefixes:
+            before = number
+            async for info in self._objects.list(prefix):
+                number, size = number + 1, size + info.bytes
+                if number % RENEWED_EVERY == 0:
+                    await work.update()
+            if number > before:
+                present.append(prefix)
+        if present:
+            await work.update(batch={"prefixes": present, "objects": number, "bytes": size})
+            reach(f"erasures.{self._claims.service}.counted")
+            await self._settle(work)
+
+    async def _settle(self, work: "_Step") -> None:
+        batch = work.row.batch if work.batch is None else work.batch
+        if not batch:
+            return
+        for prefix in batch["prefixes"]:
+            await self._objects.delete_prefix(prefix)
+        reach(f"erasures.{self._claims.service}.removed")
+        await work.update(
+            batch=None,
+            objects=steps.c.objects + batch["objects"],
+            bytes=steps.c.bytes + batch["bytes"],
+        )
+
+    async def _erase_rows(self, work: "_Step", claimed: TableClaim, scope: Scope) -> None:
+        table = claimed.table
+        where = claimed.where(scope) if claimed.where else None
+        if claimed.fate is Fate.NOBODYS or where is None:
+            return
+        if claimed.fate is Fate.IDS:
+            if not claimed.values:
+                return
+            where = sa.and_(where, _named(claimed))
+        ctid: sa.ColumnElement[Any] = sa.literal_column(f"{table.name}.ctid")
+        some = sa.select(ctid).where(where).limit(ROWS)
+        mine = ctid == sa.any_(sa.func.array(some.scalar_subquery()))
+        statement: sa.Delete | sa.Update = table.delete().where(mine)
+        if claimed.fate is Fate.IDS:
+            statement = table.update().where(mine).values(claimed.values)
+        while True:
+            async with self._database.begin() as connection:
+                changed = (await connection.execute(statement)).rowcount
+                if changed:
+                    await work.count(connection, table.name, changed)
+            reach(f"erasures.{self._claims.service}.rows")
+            if changed < ROWS:
+                return
+
+
+def _named(claimed: TableClaim) -> sa.ColumnElement[bool]:
+    if claimed.named is not None:
+        return claimed.named
+    columns = claimed.table.c
+    return sa.or_(*(columns[name].is_distinct_from(to) for name, to in claimed.values.items()))
+
+
+class _Step:
+    """A step whose lease this process holds; each change renews it, and raises LeaseLost."""
+
+    def __init__(self, database: Database, row: sa.Row[Any], token: str):
+        self._database = database
+        self.row = row
+        self.batch: dict[str, Any] | None = None
+        self._mine = sa.and_(steps.c.id == row.id, held(steps, token))
+
+    async def scope(self) -> Scope:
+        query = erasures.select().where(erasures.c.id == self.row.erasure_id)
+        async with self._database.autocommit() as connection:
+            return scope_of((await connection.execute(query)).one())
+
+    async def update(self, **values: Any) -> None:
+        async with self._database.begin() as connection:
+            await self._write(connection, values)
+        if "batch" in values:
+            self.batch = values["batch"] or {}
+
+    async def count(self, connection: Any, table: str, rows: int) -> None:
+        before = sa.func.coalesce(steps.c.rows[table].astext.cast(sa.BigInteger), 0)
+        counted = sa.func.jsonb_build_object(sa.cast(table, sa.Text), before + rows)
+        await self._write(connection, {"rows": steps.c.rows.concat(counted)})
+
+    async def rest(self, message: str, *, seconds: int, **values: Any) -> None:
+        await self.update(
+            message=message[:_MESSAGE_LENGTH],
+            not_before=now_seconds() + seconds,
+            **values,
+            **released(),
+        )
+
+    async def _write(self, connection: Any, values: dict[str, Any]) -> None:
+        until = sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, LEASE_SECONDS)
+        values = {"lease_until": until} | values
+        statement = steps.update().where(self._mine).values(values)
+        if (await connection.execute(statement)).rowcount != 1:
+            raise LeaseLost

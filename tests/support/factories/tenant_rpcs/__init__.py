@@ -1,0 +1,1 @@
+"""Requests of every RPC that tenants may call, by what they name."""

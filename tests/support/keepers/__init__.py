@@ -1,0 +1,1 @@
+"""Keepers of keys: tokens, a stand-in of AWS KMS, and Vault."""
