@@ -14,6 +14,7 @@ from tests.support.environments import postgres
 from tests.support.processes import warm
 
 pytest_plugins = [
+    "tests.broken_runs",
     "tests.cluster.fixtures",
     "tests.collected",
     "tests.durations",

@@ -185,21 +185,29 @@ async def test_what_an_engine_has_unloaded_is_answered_by_another_and_counted_on
         error = {"message": "The model 'toy' does not exist.", "code": "model_not_found"}
         return web.json_response({"error": error}, status=404)
 
+    async def busy(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        # Until the other one has been asked, as the next in turn, however far it seems.
+        await until(lambda: len(other.requests) > known)
+        return await stand.chat(request, body)
+
     client = front.openai().with_options(max_retries=0)
+    ask = client.chat.completions.create
+    engine.handler = busy
     async with running_engine() as other:
         other.handler = unloaded
         front.board.pin("toy", engine.address, other.address)
-        asked = 0
-        while len(other.requests) < 2:
-            asked += 2
-            answer = await client.chat.completions.create(model="toy", messages=HI)
+        known = 0
+        for answer in await asyncio.gather(*(ask(model="toy", messages=HI) for _ in range(2))):
             assert answer.usage
             assert answer.usage.completion_tokens == 3
-            stream = await client.chat.completions.create(model="toy", messages=HI, stream=True)
+        known = len(other.requests)
+        for stream in await asyncio.gather(
+            *(ask(model="toy", messages=HI, stream=True) for _ in range(2))
+        ):
             assert len([chunk async for chunk in stream]) == 3
-        assert len(engine.requests) == asked
-        found = await used(front, asked)
-        assert (found["num_model_requests"], found["output_tokens"]) == (asked, 3 * asked)
+        assert len(engine.requests) == 4
+        found = await used(front, 4)
+        assert (found["num_model_requests"], found["output_tokens"]) == (4, 12)
 
 
 async def _says_500(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -219,21 +227,43 @@ async def _breaks_off(request: web.Request, body: dict[str, Any]) -> web.StreamR
 async def test_an_engine_that_fails_at_all_requests_does_not_draw_them(
     front: Front, engine: Engine, fail: Any
 ) -> None:
+    async def busy_with_the_first(
+        request: web.Request, body: dict[str, Any]
+    ) -> web.StreamResponse:
+        if len(engine.requests) == 1:
+            await enough.wait()
+        return await stand.chat(request, body)
+
     client = front.openai().with_options(max_retries=0)
-    async with running_engine() as bad:
+    enough = asyncio.Event()
+    engine.handler = busy_with_the_first
+    async with running_engine() as bad, asyncio.TaskGroup() as group:
+        # The one that fails is so the less busy.
+        group.create_task(_asked(client))
+        await until(lambda: engine.requests)
         bad.handler = fail
         front.board.pin("toy", engine.address, bad.address)
-        cut = 0
+        before = 1
+        while await _asked(client):
+            before += 1
+        cut = 1
         with capture_logs() as logs:
-            for _ in range(60):
-                try:
-                    await client.chat.completions.create(model="toy", messages=HI)
-                except openai.InternalServerError:
-                    cut += 1
+            for _ in range(59):
+                cut += not await _asked(client)
+        enough.set()
     # Five in a row, and as many again each time that its probe has let it back meanwhile.
     back = sum(one["event"] == "engine_reached_again" for one in logs)
     assert FAILURES <= cut <= (1 + back) * FAILURES
-    assert len(engine.requests) == 60 - cut
+    assert len(engine.requests) == before + 60 - cut
+
+
+async def _asked(client: openai.AsyncOpenAI) -> bool:
+    """Returns True if a request was answered."""
+    try:
+        await client.chat.completions.create(model="toy", messages=HI)
+    except openai.InternalServerError:
+        return False
+    return True
 
 
 async def test_an_engine_that_lacks_something_is_not_left_out(front: Front, engine: Engine) -> None:
