@@ -50,4 +50,4 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     told = config.pluginmanager.get_plugin("broken-runs")
     if isinstance(told, Told):
         for line in told.lines():
-            print(line, flush=True)  # noqa: T201
+            print(line, flush=True)
