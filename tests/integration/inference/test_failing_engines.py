@@ -227,9 +227,7 @@ async def _breaks_off(request: web.Request, body: dict[str, Any]) -> web.StreamR
 async def test_an_engine_that_fails_at_all_requests_does_not_draw_them(
     front: Front, engine: Engine, fail: Any
 ) -> None:
-    async def busy_with_the_first(
-        request: web.Request, body: dict[str, Any]
-    ) -> web.StreamResponse:
+    async def busy_with_the_first(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if len(engine.requests) == 1:
             await enough.wait()
         return await stand.chat(request, body)
