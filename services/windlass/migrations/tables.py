@@ -15,6 +15,7 @@ STORES = (
     "windlass.users.client_demands.tables",
     "windlass.users.session_strength.tables",
     "windlass.users.identity.tables",
+    "windlass.users.mail.tables",
     "windlass.rbac.tables",
     "windlass.files.store",
     "windlass.models.store",

@@ -15,7 +15,6 @@ from windlass.api.users.v1 import (
 )
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
-from windlass.core.db.leases import run_loop
 from windlass.core.oidc.issuers import OidcIssuers
 from windlass.core.quotas import Quotas
 from windlass.users.certificates.service import CertificatesServicer
@@ -33,13 +32,12 @@ from windlass.users.groups.projects import ProjectGroups
 from windlass.users.groups.service import GroupsServicer
 from windlass.users.groups.store import GroupStore
 from windlass.users.internal import UsersInternalServicer
+from windlass.users.keys import module as key_endings
 from windlass.users.keys.changes import KeyChanges
-from windlass.users.keys.policies import KeyPolicies
-from windlass.users.keys.policy_service import KeyPoliciesServicer
 from windlass.users.keys.store import KeyStore
-from windlass.users.keys.unused import TOPIC, UnusedKeys
 from windlass.users.leaving import module as leaving
 from windlass.users.leaving.claims import CLAIMS
+from windlass.users.mail import module as mail
 from windlass.users.membership.store import MemberStore
 from windlass.users.model_policies.service import ModelPoliciesServicer
 from windlass.users.model_policies.store import ModelPolicies
@@ -64,8 +62,6 @@ from windlass.users.workloads.store import FederationRuleStore, WorkloadProvider
 from windlass.users.workloads.verification import SubjectTokens
 
 SWEEP_SECONDS = 3600
-# Between two questions for organizations whose unused keys are to be looked for.
-POLL_SECONDS = 15.0
 
 
 async def build(app: App) -> None:
@@ -97,7 +93,8 @@ async def build(app: App) -> None:
         rpc.add_UsersServiceServicer_to_server,
     )
     roles, roster = RoleStore(app.database), Roster(tenants, members)
-    sign_in.build(app, roster, members)
+    outbox = mail.build(app)
+    sign_in.build(app, roster, members, outbox)
     leaving.build(app, tenants, ExportsEnd(app.database, app.wake))
     exporting.build(app, CLAIMS)
     app.serve(
@@ -128,21 +125,7 @@ async def build(app: App) -> None:
         directory_pb2_grpc.add_DirectoryServiceServicer_to_server,
     )
     app.background("users.roles", partial(end_roles, roles, app.wake))
-    unused, listener = UnusedKeys(app.database, app.wake), app.wake.listen(TOPIC)
-    app.serve(
-        KeyPoliciesServicer(KeyPolicies(app.database), unused, keys, app.wake),
-        rpc.add_KeyPoliciesServiceServicer_to_server,
-    )
-    app.background(
-        "users.unused_keys",
-        lambda: run_loop(
-            "users.unused_keys",
-            listener,
-            unused.once,
-            poll_seconds=POLL_SECONDS,
-            resting=unused.has_none,
-        ),
-    )
+    key_endings.build(app, keys, outbox)
     app.serve(
         UsersInternalServicer(tenants, keys, key_changes, secrets, app.wake, app.audit),
         rpc.add_UsersInternalServiceServicer_to_server,
@@ -154,6 +137,7 @@ async def build(app: App) -> None:
             await asyncio.sleep(SWEEP_SECONDS)
             await keys.forget_changes()
             await forget_tokens(app.database)
+            await outbox.sweep(app.database)
 
     app.background("users.sweep", sweep)
 

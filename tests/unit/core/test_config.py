@@ -53,6 +53,15 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, key: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_mail_needs_a_sender_an_address_of_links_and_tls() -> None:
+    given = {"mail.host": "smtp.example.com", "mail.tls": "none"}
+    errors = [found.key for found in check(config.load(None, given)) if found.level == "error"]
+    assert errors == ["mail.sender", "http.public_url", "mail.tls"]
+    given |= {"mail.tls": "starttls", "mail.sender": "windlass@example.com"}
+    whole = config.load(None, given | {"http.public_url": "https://windlass.example.com"})
+    assert [found for found in check(whole) if found.level == "error"] == []
+
+
 def test_only_loopback_goes_without_tls() -> None:
     open_door = config.load(None, {"http.host": "0.0.0.0"})
     assert [f.key for f in check(open_door) if f.level == "error"] == ["http.tls"]

@@ -20,6 +20,8 @@ _COLUMNS = {
     "STATUS": field("status"),
     "UNTIL": moment("expires_at"),
     "ACCEPTED BY": field("accepted_by"),
+    "MAILED": moment("mailed_at"),
+    "PROBLEM": field("mail_error"),
 }
 
 
@@ -38,8 +40,15 @@ def create(
         str, typer.Option(help="Id of a member who is here already, and signs in from then on.")
     ] = "",
     expires_in: Annotated[int, typer.Option(help="Seconds; 0: a week.")] = 0,
+    mail: Annotated[
+        bool | None,
+        typer.Option(
+            "--mail/--no-mail",
+            help="Mail the link to the address; default: where this installation sends mail.",
+        ),
+    ] = None,
 ) -> None:
-    """Makes an invite; its link is shown here alone, and good once."""
+    """Makes an invite; its link is shown here, maybe mailed, and good once."""
     projects = []
     for text in member_of:
         project, _, named = text.partition("=")
@@ -52,6 +61,7 @@ def create(
         "projects": projects,
         "user_id": member,
         "expires_in": expires_in,
+        "mail": mail,
     }
     made = call.client.post(PATH, body)
     if made["link"].startswith("/"):

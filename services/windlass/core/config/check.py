@@ -51,7 +51,7 @@ def check(settings: Settings) -> list[Finding]:
         )
     if settings.objects.kind == "s3" and not settings.objects.bucket:
         error("objects.bucket", "An S3 store needs a bucket.")
-    found += _check_sharing(settings)
+    found += [*_check_mail(settings), *_check_sharing(settings)]
     return found
 
 
@@ -115,6 +115,19 @@ def _unfit(certificate: Path | None, key: Path | None) -> str:
     except OSError as error:
         return f"{certificate} cannot be read: {error.strerror}."
     return ""
+
+
+def _check_mail(settings: Settings) -> Iterator[Finding]:
+    if not settings.mail.host:
+        return
+    if not settings.mail.sender:
+        yield Finding("error", "mail.sender", "Must be set where mail.host is.")
+    if not settings.http.public_url:
+        message = "Must be set where mail.host is: the links of invites begin with it."
+        yield Finding("error", "http.public_url", message)
+    if settings.mail.tls == "none" and not is_loopback(settings.mail.host):
+        message = f"{settings.mail.host} is not loopback, so links and passwords need TLS."
+        yield Finding("error", "mail.tls", message)
 
 
 def _check_sharing(settings: Settings) -> list[Finding]:

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from windlass.core.config.agent import AgentSection
 from windlass.core.config.folders import DataFolder
 from windlass.core.config.keys import ExternalKeysSection, MasterKeySection
+from windlass.core.config.mail import MailSection
 from windlass.core.config.sections import (
     AgentsSection,
     AuditSection,
@@ -70,6 +71,7 @@ class Settings(BaseSettings):
     webhooks: WebhooksSection = WebhooksSection()
     oidc: OidcSection = OidcSection()
     sign_in: SignInSection = SignInSection()
+    mail: MailSection = MailSection()
     audit: AuditSection = AuditSection()
     graders: GradersSection = GradersSection()
     hub: HubSection = HubSection()

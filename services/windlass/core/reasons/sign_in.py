@@ -1,6 +1,11 @@
 """Reasons of sign-in; those of OAuth have its names (RFC 6749, 5.2; RFC 8628, 3.5)."""
 
-from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from windlass.core.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    ResourceExhausted,
+)
 from windlass.core.reasons.reason import reason
 
 REASONS = {
@@ -25,6 +30,13 @@ REASONS = {
     ),
     "invite_accepted": reason(
         "The invite was used; remove the member whom it brought instead.", FailedPrecondition
+    ),
+    "mail_not_set_up": reason(
+        "The operator has named no mail server; send the link of the invite yourself.",
+        FailedPrecondition,
+    ),
+    "too_many_mails": reason(
+        "The organization has had as many mails sent today as it may.", ResourceExhausted
     ),
     "sign_in_too_weak": reason(
         "The organization asks more of its administrators' sign-ins than this session's; sign in "

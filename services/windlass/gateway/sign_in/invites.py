@@ -60,6 +60,13 @@ class NewInvite(Body):
     expires_in: Annotated[
         int, Field(ge=0, le=MAX_INVITE_SECONDS, description="Seconds; 0: a week.")
     ] = 0
+    mail: Annotated[
+        bool | None,
+        Field(
+            description="Whether the link is mailed to the address; none: where there is one, and "
+            "this installation sends mail."
+        ),
+    ] = None
 
 
 def invites_router(app: App) -> APIRouter:
@@ -70,11 +77,12 @@ def invites_router(app: App) -> APIRouter:
 
     @router.post("")
     async def create_invite(body: NewInvite) -> Json:
-        """A new invite. Its link is in this response alone; nothing is mailed."""
+        """A new invite. Its link is in this response, and in a mail, and nowhere else."""
         request = pb.CreateInviteRequest(
             email=body.email,
             user_id=body.user_id,
             expires_in=body.expires_in,
+            mail=body.mail,
             projects=[
                 pb.InviteProject(project_id=one.id, role=_number(OPENAI_PROJECT_ROLES[one.role]))
                 for one in body.projects
@@ -126,6 +134,8 @@ def _render(invite: pb.Invite) -> Json:
         "accepted_at": invite.accepted_at or None,
         "accepted_by": invite.accepted_by or None,
         "user_id": invite.user_id or None,
+        "mailed_at": invite.mailed_at or None,
+        "mail_error": invite.mail_error or None,
     }
 
 

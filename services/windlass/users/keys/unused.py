@@ -1,4 +1,4 @@
-"""The end of keys that nobody uses, where an organization's policy asks for it."""
+"""The end of keys that nobody uses, where an organization's policy asks for it, and its notice."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.db.wake import Wake
 from windlass.users.domain import KEYS_TOPIC
+from windlass.users.keys.notices import NOTICE_SECONDS, KeyNotices
 from windlass.users.keys.revocation import revoke_where, take_turn
 from windlass.users.tables import api_keys, key_policies
 
@@ -20,6 +21,8 @@ DAY_SECONDS = 86_400
 # Between two looks at an organization's keys, and those that end in one transaction.
 LOOK_SECONDS, AT_ONCE = 600, 500
 LEASE_SECONDS = 60.0
+# The newest of an organization, at each look.
+MOST_NOTICED = 10_000
 _ENDS_SOME = key_policies.c.unused_days > 0
 # A key is used while one that was made with it is, whosever that is: it would end with it.
 _UNUSED = sa.text(
@@ -42,8 +45,9 @@ _UNUSED = sa.text(
 class UnusedKeys:
     """Finds unused keys, and ends them one organization after the other."""
 
-    def __init__(self, database: Database, wake: Wake):
+    def __init__(self, database: Database, notices: KeyNotices, wake: Wake):
         self._database = database
+        self._notices = notices
         self._wake = wake
         self.has_none = no_rows(database, _ENDS_SOME)
 
@@ -68,6 +72,7 @@ class UnusedKeys:
             if (await connection.execute(sa.select(key_policies.c.id).where(policy))).first():
                 found = await _unused(connection, organization_id, days, AT_ONCE)
                 ended = await revoke_where(connection, organization_id, api_keys.c.id.in_(found))
+                await self._give_notice(connection, organization_id, days)
                 looked_at = 0 if len(found) == AT_ONCE else now_seconds()
                 values = {"looked_at": looked_at, **released()}
                 await connection.execute(key_policies.update().where(policy).values(values))
@@ -76,6 +81,14 @@ class UnusedKeys:
         if ended:
             self._wake.touch(KEYS_TOPIC)
             log.info("unused_keys_ended", organization_id=organization_id, keys=len(ended))
+
+    async def _give_notice(
+        self, connection: AsyncConnection, organization_id: str, days: int
+    ) -> None:
+        before = days - NOTICE_SECONDS // DAY_SECONDS
+        if before > 0:
+            soon = await _unused(connection, organization_id, before, MOST_NOTICED)
+            await self._notices.unused(connection, organization_id, soon, days)
 
 
 async def _unused(

@@ -19,6 +19,7 @@ from windlass.core.quotas import bounds, stored
 from windlass.users import tables
 from windlass.users.client_demands import tables as trusted
 from windlass.users.identity import tables as sign_in
+from windlass.users.mail.tables import mails
 from windlass.users.session_strength import tables as strength
 
 
@@ -76,6 +77,7 @@ CLAIMS = LeavingClaims(
         erased(sign_in.identity_providers),
         erased(sign_in.invites),
         erased(sign_in.mail_domains),
+        erased(mails).hiding("sealed"),
         nobodys(sign_in.sign_in_codes, "they go within minutes"),
         nobodys(sign_in.sign_in_questions, "they go within minutes"),
         nobodys(sign_in.device_sign_ins, "they go within minutes"),

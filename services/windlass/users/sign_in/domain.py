@@ -114,6 +114,14 @@ class Invite:
     accepted_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class InviteMail:
+    """State of an invite's mail."""
+
+    sent_at: int = 0
+    error: str = ""
+
+
 def valid_email(text: str) -> str:
     """A mail address in lower case; raises InvalidArgument."""
     if not _EMAIL.fullmatch(text):

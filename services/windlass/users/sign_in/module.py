@@ -7,6 +7,7 @@ from windlass.api.users.v1 import sign_in_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.oidc.issuers import OidcIssuers
 from windlass.users.groups.store import GroupStore
+from windlass.users.mail.outbox import MailOutbox
 from windlass.users.membership.store import MemberStore
 from windlass.users.roster import Roster
 from windlass.users.sign_in.flows import FlowSeal
@@ -31,14 +32,14 @@ from windlass.users.sign_in.sessions import SessionStore
 SWEEP_SECONDS = 600
 
 
-def build(app: App, roster: Roster, members: MemberStore) -> None:
+def build(app: App, roster: Roster, members: MemberStore, outbox: MailOutbox) -> None:
     """Constructs and registers the servicers of sign-in."""
     database, settings = app.database, app.settings
     issuers = OidcIssuers(settings.oidc.allowed_networks)
     app.on_stop(issuers.close)
     answers = IssuerAnswers(issuers)
     providers = ProviderStore(database, app.keyring.envelope("identity providers"))
-    invites, pending = InviteStore(database), PendingSignIns(database)
+    invites, pending = InviteStore(database, outbox), PendingSignIns(database)
     questions = Questions(database)
     domains = MailDomainStore(database)
     servers = [one.rpartition("#") for one in settings.sign_in.dns_servers]
@@ -56,7 +57,11 @@ def build(app: App, roster: Roster, members: MemberStore) -> None:
     app.serve(
         MailDomainsServicer(domains, proof), domains_rpc.add_MailDomainsServiceServicer_to_server
     )
-    app.serve(InvitesServicer(invites, roster, members), rpc.add_InvitesServiceServicer_to_server)
+    mailed_at = settings.public_url if outbox.enabled else ""
+    app.serve(
+        InvitesServicer(invites, roster, members, mailed_at=mailed_at),
+        rpc.add_InvitesServiceServicer_to_server,
+    )
     app.serve(
         SignInServicer(
             providers,

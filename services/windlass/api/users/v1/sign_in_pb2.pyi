@@ -577,6 +577,8 @@ class Invite(google.protobuf.message.Message):
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     ACCEPTED_AT_FIELD_NUMBER: builtins.int
     ACCEPTED_BY_FIELD_NUMBER: builtins.int
+    MAILED_AT_FIELD_NUMBER: builtins.int
+    MAIL_ERROR_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     email: builtins.str
@@ -591,6 +593,10 @@ class Invite(google.protobuf.message.Message):
     accepted_at: builtins.int
     """0: not yet."""
     accepted_by: builtins.str
+    mailed_at: builtins.int
+    """When its link was mailed; 0: not, or not yet."""
+    mail_error: builtins.str
+    """Why it could not be mailed the last time."""
     @property
     def projects(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___InviteProject]: ...
     def __init__(
@@ -607,8 +613,10 @@ class Invite(google.protobuf.message.Message):
         expires_at: builtins.int = ...,
         accepted_at: builtins.int = ...,
         accepted_by: builtins.str = ...,
+        mailed_at: builtins.int = ...,
+        mail_error: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accepted_at", b"accepted_at", "accepted_by", b"accepted_by", "created_at", b"created_at", "email", b"email", "expires_at", b"expires_at", "id", b"id", "invited_by", b"invited_by", "organization_id", b"organization_id", "projects", b"projects", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted_at", b"accepted_at", "accepted_by", b"accepted_by", "created_at", b"created_at", "email", b"email", "expires_at", b"expires_at", "id", b"id", "invited_by", b"invited_by", "mail_error", b"mail_error", "mailed_at", b"mailed_at", "organization_id", b"organization_id", "projects", b"projects", "role", b"role", "user_id", b"user_id"]) -> None: ...
 
 Global___Invite: typing_extensions.TypeAlias = Invite
 
@@ -621,11 +629,14 @@ class CreateInviteRequest(google.protobuf.message.Message):
     PROJECTS_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
     EXPIRES_IN_FIELD_NUMBER: builtins.int
+    MAIL_FIELD_NUMBER: builtins.int
     email: builtins.str
     role: windlass.api.users.v1.users_pb2.Role.ValueType
     user_id: builtins.str
     expires_in: builtins.int
     """Seconds from now; 0: a week."""
+    mail: builtins.bool
+    """Mails the link to the address. None: where there is one, and the operator has set up mail."""
     @property
     def projects(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___InviteProject]: ...
     def __init__(
@@ -636,8 +647,11 @@ class CreateInviteRequest(google.protobuf.message.Message):
         projects: collections.abc.Iterable[Global___InviteProject] | None = ...,
         user_id: builtins.str = ...,
         expires_in: builtins.int = ...,
+        mail: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["email", b"email", "expires_in", b"expires_in", "projects", b"projects", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mail", b"_mail", "mail", b"mail"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mail", b"_mail", "email", b"email", "expires_in", b"expires_in", "mail", b"mail", "projects", b"projects", "role", b"role", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_mail", b"_mail"]) -> typing.Literal["mail"] | None: ...
 
 Global___CreateInviteRequest: typing_extensions.TypeAlias = CreateInviteRequest
 

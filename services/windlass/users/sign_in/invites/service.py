@@ -9,7 +9,7 @@ from windlass.api.users.v1 import users_pb2
 from windlass.bounds import MAX_INVITE_PROJECTS, MAX_INVITE_SECONDS
 from windlass.core.clock import now_seconds
 from windlass.core.db.paging import cut, page_size
-from windlass.core.errors import InvalidArgument, PermissionDenied
+from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from windlass.core.ids import new_id
 from windlass.core.rpc import audited, auth
 from windlass.core.rpc.auth import Principal, current
@@ -23,7 +23,7 @@ from windlass.users.domain import (
 from windlass.users.membership.store import MemberStore
 from windlass.users.roster import Roster
 from windlass.users.scope import owns_organization
-from windlass.users.sign_in.domain import Invite, valid_email
+from windlass.users.sign_in.domain import Invite, InviteMail, valid_email
 from windlass.users.sign_in.invites.store import InviteStore
 
 DEFAULT_SECONDS = 7 * 86_400
@@ -32,10 +32,14 @@ DEFAULT_SECONDS = 7 * 86_400
 class InvitesServicer(rpc.InvitesServiceServicer):
     """InvitesService."""
 
-    def __init__(self, invites: InviteStore, roster: Roster, members: MemberStore):
+    def __init__(
+        self, invites: InviteStore, roster: Roster, members: MemberStore, *, mailed_at: str
+    ):
+        """`mailed_at` is the URL that links in mails begin with; empty: nothing is mailed."""
         self._invites = invites
         self._roster = roster
         self._members = members
+        self._mailed_at = mailed_at
 
     async def CreateInvite(
         self, request: pb.CreateInviteRequest, context: Any
@@ -71,14 +75,15 @@ class InvitesServicer(rpc.InvitesServiceServicer):
             created_at=now,
             expires_at=now + seconds,
         )
-        await self._invites.create(invite, auth.digest(token))
+        link = f"{self._mailed_at}/invites/{token}" if self._is_mailed(request) else ""
+        await self._invites.create(invite, auth.digest(token), mailed_link=link)
         audited.change(None, invite, resource=invite.id)
-        return pb.CreateInviteResponse(invite=_message(invite), token=token)
+        return pb.CreateInviteResponse(invite=_message(invite, InviteMail()), token=token)
 
     async def GetInvite(self, request: pb.GetInviteRequest, context: Any) -> pb.Invite:
         """Returns one invite."""
         _require_owner(current())
-        return _message(await self._invites.get(current().organization_id, request.invite_id))
+        return _message(*await self._invites.get(current().organization_id, request.invite_id))
 
     async def ListInvites(
         self, request: pb.ListInvitesRequest, context: Any
@@ -90,7 +95,8 @@ class InvitesServicer(rpc.InvitesServiceServicer):
             current().organization_id, after=request.after, limit=size + 1
         )
         page, more = cut(rows, size)
-        return pb.ListInvitesResponse(invites=map(_message, page), has_more=more)
+        invites = [_message(*one) for one in page]
+        return pb.ListInvitesResponse(invites=invites, has_more=more)
 
     async def DeleteInvite(
         self, request: pb.DeleteInviteRequest, context: Any
@@ -99,6 +105,19 @@ class InvitesServicer(rpc.InvitesServiceServicer):
         _require_owner(current())
         await self._invites.delete(current().organization_id, request.invite_id)
         return pb.DeleteInviteResponse()
+
+    def _is_mailed(self, request: pb.CreateInviteRequest) -> bool:
+        if not request.mail:
+            return not request.HasField("mail") and bool(request.email and self._mailed_at)
+        if not request.email:
+            raise InvalidArgument("email must be set where the link is mailed.", param="email")
+        if not self._mailed_at:
+            raise FailedPrecondition(
+                "This installation sends no mail. Send the link yourself.",
+                reason="mail_not_set_up",
+                param="mail",
+            )
+        return True
 
     async def _projects(
         self, principal: Principal, request: pb.CreateInviteRequest
@@ -136,7 +155,7 @@ def _require_owner(principal: Principal) -> None:
         raise PermissionDenied("Only an owner of the organization sees its invites.")
 
 
-def _message(invite: Invite) -> pb.Invite:
+def _message(invite: Invite, mail: InviteMail) -> pb.Invite:
     return pb.Invite(
         id=invite.id,
         organization_id=invite.organization_id,
@@ -152,4 +171,6 @@ def _message(invite: Invite) -> pb.Invite:
         expires_at=invite.expires_at,
         accepted_at=invite.accepted_at,
         accepted_by=invite.accepted_by,
+        mailed_at=mail.sent_at,
+        mail_error=mail.error,
     )

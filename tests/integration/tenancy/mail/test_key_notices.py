@@ -1,0 +1,154 @@
+"""Who owns a key hears before it ends: from the audit log, whose events webhooks get, and by mail."""
+
+from typing import Any
+
+import orjson
+import pytest
+import sqlalchemy as sa
+from tests.support.services.mail_server import MailServer
+from tests.support.services.member_keys import Key
+from tests.support.waiting import stays, until
+
+from windlass.core.clock import now_seconds
+from windlass.users.keys import notices, unused
+from windlass.users.tables import api_keys, people
+
+DAY = 86_400
+ANN = "ann@example.com"
+
+
+async def change(key: Key, **values: Any) -> None:
+    async with key.front.app.database.begin() as connection:
+        await connection.execute(
+            api_keys.update().where(api_keys.c.id == key.id).values(values)
+        )
+
+
+async def looked(owner: Key) -> None:
+    """Has the notices looked for now."""
+    owner.front.app.wake.touch(notices.TOPIC)
+
+
+async def told(owner: Key) -> list[dict[str, Any]]:
+    """Details of the events, oldest first."""
+    answer = await owner.ask("GET", "/v1/audit_events", params={"limit": 100})
+    events = answer.json()["data"]
+    return [one for one in reversed(events) if one["action"] == notices.ACTION]
+
+
+async def known_as_ann(owner: Key) -> str:
+    """An address of the owner's, as a sign-in or a directory tells it."""
+    me = (await owner.ask("GET", "/v1/me")).json()["principal"]
+    row = {
+        "organization_id": me["organization_id"], "user_id": me["user_id"], "email": ANN,
+        "created_at": 1, "updated_at": 1,
+    }  # fmt: skip
+    async with owner.front.app.database.begin() as connection:
+        await connection.execute(people.insert().values(row))
+    return str(me["user_id"])
+
+
+@pytest.fixture
+async def key(owner: Key) -> Key:
+    """A key of an owner with an address; it lives for three weeks, and has five days left."""
+    await known_as_ann(owner)
+    made = await owner.make("organization_owner")
+    now = now_seconds()
+    await change(made, created_at=now - 16 * DAY, expires_at=now + 5 * DAY)
+    return made
+
+
+async def test_a_key_that_expires_is_told_of_once(
+    owner: Key, server: MailServer, key: Key
+) -> None:
+    await looked(owner)
+    (event,) = await until(lambda: told(owner))
+    assert event["resource"] == key.id
+    assert orjson.loads(event["after"])["why"] == "expires"
+    await until(lambda: server.to(ANN))
+    (mail,) = server.mails
+    assert key.id in mail.get_content()
+    assert key.secret not in mail.as_string()
+    await looked(owner)
+
+    async def once() -> bool:
+        return len(await told(owner)) == 1 and len(server.mails) == 1
+
+    await stays(once)
+
+
+async def test_who_makes_it_live_longer_hears_of_the_next_end(
+    owner: Key, server: MailServer, key: Key
+) -> None:
+    await looked(owner)
+    await until(lambda: server.to(ANN))
+    await change(key, expires_at=now_seconds() + 30 * DAY)
+    await looked(owner)
+    # The time goes by: what was told was told long ago.
+    await change(key, noticed_at=now_seconds() - 25 * DAY, expires_at=now_seconds() + 5 * DAY)
+    await looked(owner)
+    await until(lambda: len(server.to(ANN)) == 2)
+
+
+async def test_what_lives_shortly_ends_or_has_no_owner_with_an_address_is_not_mailed(
+    owner: Key, server: MailServer, key: Key
+) -> None:
+    now = now_seconds()
+    short, gone, later = [await owner.make("organization_owner") for _ in range(3)]
+    await change(short, created_at=now - DAY, expires_at=now + DAY)
+    await change(gone, created_at=now - 30 * DAY, expires_at=now + DAY, revoked_at=now)
+    await change(later, created_at=now - 30 * DAY, expires_at=now + 8 * DAY)
+    nobodys = await owner.make("organization_owner")
+    await change(
+        nobodys, created_at=now - 30 * DAY, expires_at=now + DAY, user_id="without-address"
+    )
+    await looked(owner)
+    events = await until(lambda: told(owner), holds=lambda found: len(found) >= 2)
+    assert {one["resource"] for one in events} == {key.id, nobodys.id}
+    await until(lambda: server.mails)
+    assert [key.id in one.get_content() for one in server.mails] == [True]
+
+
+async def test_a_key_that_nobody_uses_is_told_of_before_it_ends(
+    owner: Key, server: MailServer
+) -> None:
+    await known_as_ann(owner)
+    idle, young = [await owner.make("organization_owner") for _ in range(2)]
+    await change(idle, created_at=now_seconds() - 25 * DAY)
+    await change(young, created_at=now_seconds() - 20 * DAY)
+    answer = await owner.ask("PUT", "/v1/organization/key_policy", json={"unused_days": 30})
+    assert answer.status_code == 200, answer.text
+    owner.front.app.wake.touch(unused.TOPIC)
+    (event,) = await until(lambda: told(owner))
+    assert (event["resource"], orjson.loads(event["after"])["why"]) == (idle.id, "unused")
+    await until(lambda: server.to(ANN))
+    (mail,) = server.mails
+    assert "was not used" in mail.get_content()
+    assert await idle.status() == 200
+
+
+async def test_two_processes_tell_once(owner: Key, server: MailServer, key: Key) -> None:
+    app = owner.front.app
+
+    class Sink:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def note(self, organization: str, project: str, action: str, change: Any) -> None:
+            self.told.append(change.resource)
+
+    class Outbox:
+        enabled = False
+
+        def queued(self) -> None:
+            return None
+
+    sink: Any = Sink()
+    outbox: Any = Outbox()
+    first, second = [notices.KeyNotices(app.database, outbox, sink) for _ in range(2)]
+    await first.once()
+    await second.once()
+    assert sink.told == [key.id]
+    async with app.database.autocommit() as connection:
+        marked = sa.select(api_keys.c.noticed_at).where(api_keys.c.id == key.id)
+        assert (await connection.execute(marked)).scalar_one() > 0
