@@ -26,7 +26,7 @@ class MailServer:
     # What envelopes asked for: senders and recipients.
     envelopes: list[tuple[str | None, list[str]]] = field(default_factory=list)
 
-    async def handle_RCPT(  # noqa: N802  # aiosmtpd's name
+    async def handle_RCPT(  # aiosmtpd's name
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         if self.refusal:
@@ -34,9 +34,7 @@ class MailServer:
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
-    async def handle_DATA(  # noqa: N802
-        self, server: SMTP, session: Session, envelope: Envelope
-    ) -> str:
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         content = envelope.content
         assert isinstance(content, bytes)
         self.mails.append(message_from_bytes(content, EmailMessage, policy=policy.default))

@@ -19,9 +19,7 @@ ANN = "ann@example.com"
 
 async def change(key: Key, **values: Any) -> None:
     async with key.front.app.database.begin() as connection:
-        await connection.execute(
-            api_keys.update().where(api_keys.c.id == key.id).values(values)
-        )
+        await connection.execute(api_keys.update().where(api_keys.c.id == key.id).values(values))
 
 
 async def looked(owner: Key) -> None:
@@ -58,9 +56,7 @@ async def key(owner: Key) -> Key:
     return made
 
 
-async def test_a_key_that_expires_is_told_of_once(
-    owner: Key, server: MailServer, key: Key
-) -> None:
+async def test_a_key_that_expires_is_told_of_once(owner: Key, server: MailServer, key: Key) -> None:
     await looked(owner)
     (event,) = await until(lambda: told(owner))
     assert event["resource"] == key.id

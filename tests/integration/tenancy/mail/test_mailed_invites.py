@@ -160,4 +160,3 @@ async def test_where_nothing_is_mailed_who_asks_for_it_is_told(without: Key) -> 
         return (await shown(without, made))["mailed_at"] is None
 
     await stays(is_unmailed)
-
