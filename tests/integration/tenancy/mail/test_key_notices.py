@@ -1,4 +1,4 @@
-"""Who owns a key hears before it ends: from the audit log, whose events webhooks get, and by mail."""
+"""Who owns a key hears before it ends: from the audit log, which webhooks get, and by mail."""
 
 from typing import Any
 
