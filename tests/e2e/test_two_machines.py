@@ -23,10 +23,11 @@ from tests.support.environments import postgres
 from tests.support.environments.certificates import self_signed
 from tests.support.factories.toy_model import make_model
 from tests.support.processes.windlass import Windlass, free_port, make_single, running
+from tests.support.waiting import until
 
 from windlass.client import Windlass as Client
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 BRIDGE, SERVER = "wl-machines", "10.77.0.1"
 START_SECONDS = 240.0
 
@@ -161,6 +162,13 @@ def site(postgres_url: str) -> Iterator[tuple[Windlass, str, Path]]:
             yield made, listen, folder
 
 
+def ready(windlass: Windlass) -> set[str]:
+    """Machines that have said what they run."""
+    with windlass.http() as http:
+        found = http.get("/v1/clusters").raise_for_status().json()["data"]
+    return {one["id"] for one in found if "builtin" in one["capacity"]["engines"]}
+
+
 def chat(windlass: Windlass, key: str) -> Any:
     client = windlass.openai(key, max_retries=0, timeout=START_SECONDS)
     return client.chat.completions.create(
@@ -183,6 +191,8 @@ async def test_one_of_two_machines_dies_and_requests_go_on(
     ]
     try:
         clusters = {machine.start(project): machine for machine in machines}
+        # Before it no request is held: nothing says that anybody will come.
+        await until(lambda: ready(windlass) == set(clusters), START_SECONDS)
         first = await asyncio.to_thread(chat, windlass, windlass.owner_key)
         assert first.usage.completion_tokens > 0
         with windlass.http() as http:

@@ -19,7 +19,7 @@ from tests.cluster.objects.pods import pod, spec
 from tests.cluster.provision import programs
 from tests.support.environments.certificates import self_signed
 from tests.support.processes import pages
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.kubernetes import labels

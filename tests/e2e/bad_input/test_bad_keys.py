@@ -87,7 +87,7 @@ def test_a_revoked_key_ends_within_a_second(tenants: Tenants) -> None:
 
 def test_a_key_expires(tenants: Tenants) -> None:
     owner = tenants.project_owner
-    caller = new_key(owner, "project_member", owner.project_id, expires_in=2)
+    caller = new_key(owner, "project_member", owner.project_id, expires_in=5)
     with caller.http() as http:
         assert http.get("/v1/me").status_code == 200
         answer = wait_until(lambda: a if (a := http.get("/v1/me")).status_code != 200 else None)

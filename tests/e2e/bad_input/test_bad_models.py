@@ -150,7 +150,7 @@ def test_an_import_is_whole_or_nothing(http: httpx.Client, front: Front) -> None
         if front.windlass.objects is None:
             # A store of another kind compares digests when the import completes.
             refusal(httpx.put(url, content=b"x" * len(MODEL[path])), 400)
-    assert front.objects() == before
+    assert front.objects() <= before
     assert refusal(http.post(complete), 409).code == "upload_incomplete"
     for path in list(urls)[1:]:
         httpx.put(urls[path], content=MODEL[path]).raise_for_status()

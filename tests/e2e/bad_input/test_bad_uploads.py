@@ -77,8 +77,8 @@ def untouched(front: Front, tenants: Tenants) -> Iterator[None]:
     tickets = "SELECT id FROM files_uploads WHERE NOT committed"
     before = ({file.id for file in client.files.list()}, front.objects(), front.rows(tickets))
     yield
-    wait_until(lambda: front.objects() == before[1])
-    wait_until(lambda: front.rows(tickets) == before[2])
+    wait_until(lambda: front.objects() <= before[1])
+    wait_until(lambda: set(front.rows(tickets)) <= set(before[2]))
     assert {file.id for file in client.files.list()} == before[0]
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_too_large(postgres_url: str) -> None:
 
         with made.http() as http:
             refusal(http.post("/v1/files", content=endless(), headers=FORM), 413)
-        wait_until(lambda: front.objects() == before)
+        wait_until(lambda: front.objects() <= before)
         assert len(list(client.files.list())) == 1
         assert not front.rows("SELECT id FROM files_uploads WHERE NOT committed")
 

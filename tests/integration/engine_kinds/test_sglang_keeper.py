@@ -112,12 +112,9 @@ async def test_a_client_that_leaves_ends_the_work_at_once(keeper: SglangKeeper) 
     before = (await counts(keeper))["generation_tokens_total"]
     async with keeper.posted(ROUTE, body) as response:
         await response.content.readline()
-    loop = asyncio.get_running_loop()
-    left = loop.time()
     await until(running(keeper, 0))
-    # By itself the server notices after two seconds, with hundreds of words more.
-    assert loop.time() - left < 1
-    assert (await counts(keeper))["generation_tokens_total"] - before < 200
+    # By itself the stand-in notices only after a minute, when it has said all.
+    assert (await counts(keeper))["generation_tokens_total"] - before < 4000
     assert keeper.open == 0
 
 

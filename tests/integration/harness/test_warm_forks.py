@@ -142,7 +142,9 @@ def test_it_outlives_the_fork_server(start: Start, server: ForkServer, tmp_path:
 
 
 def test_a_program_that_takes_too_long_is_killed(server: ForkServer, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"environment": os.environ, "folder": tmp_path, "timeout": 1}
+    options: dict[str, Any] = {"environment": os.environ, "folder": tmp_path, "timeout": 5}
+    # Its first program waits for it to start.
+    run(server.address, _script(tmp_path, ""), given="", **{**options, "timeout": 60})
     with pytest.raises(subprocess.TimeoutExpired):
         run(server.address, _script(tmp_path, WAITS), given="", **options)
     pid = int((tmp_path / "fork").read_text())

@@ -1,14 +1,14 @@
 """Requests that a second engine gets too, since the first one is slow to begin."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.support.services import front as stand
-from tests.support.services.front import Engine, Front, running_engine, running_front
+from tests.support.services.front import Engine, Front, Handler, running_engine, running_front
 from tests.support.services.front_usage import used
 from tests.support.waiting import stays, until
 
@@ -60,6 +60,16 @@ def won(which: str) -> float:
     return float(HEDGED.labels(which)._value.get())
 
 
+def in_turn(engines: Sequence[Engine], first: Handler, then: Handler) -> Handler:
+    """Answers the first request of all one way, and the others another."""
+
+    async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        is_first = sum(len(one.requests) for one in engines) == 1
+        return await (first if is_first else then)(request, body)
+
+    return answer
+
+
 async def first_asked(*engines: Engine) -> Engine:
     return await until(lambda: next((one for one in engines if one.requests), None))
 
@@ -78,15 +88,11 @@ async def test_what_begins_first_is_the_answer_and_the_other_is_cancelled(
     front: Front, engines: tuple[Engine, Engine], stream: bool
 ) -> None:
     slow, before = Slow(), won("second")
-    engines[0].handler = engines[1].handler = slow.answer
-    asking = asyncio.create_task(answers(front, stream=stream))
-    first = await first_asked(*engines)
+    engines[0].handler = engines[1].handler = in_turn(engines, slow.answer, stand.chat)
     # The copy comes to the other one, which answers.
-    other = engines[1] if first is engines[0] else engines[0]
-    other.handler = stand.chat
-    assert await asking == "one two three"
+    assert await answers(front, stream=stream) == "one two three"
     await until(lambda: slow.left == 1)
-    assert (len(first.requests), len(other.requests)) == (1, 1)
+    assert [len(one.requests) for one in engines] == [1, 1]
     assert won("second") == before + 1
     # Both engines have all their places again, and one request was counted.
     assert (await used(front, 1))["num_model_requests"] == 1
@@ -109,12 +115,9 @@ async def test_a_copy_that_fails_loses(front: Front, engines: tuple[Engine, Engi
         return web.json_response({"error": {"message": "no"}}, status=500)
 
     slow = Slow()
-    engines[0].handler = engines[1].handler = slow.answer
+    engines[0].handler = engines[1].handler = in_turn(engines, slow.answer, fail)
     asking = asyncio.create_task(answers(front, stream=False))
-    first = await first_asked(*engines)
-    other = engines[1] if first is engines[0] else engines[0]
-    other.handler = fail
-    await until(lambda: other.requests)
+    await until(lambda: all(one.requests for one in engines))
     slow.go_on.set()
     assert await asking == "one two three"
 

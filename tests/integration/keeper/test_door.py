@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from aiohttp import web
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass_agent.keeper.door import Door

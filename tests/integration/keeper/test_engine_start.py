@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from tests.integration.keeper.test_engine_start import Started
 from tests.support.agents.kept_pod import POD, TOKEN
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

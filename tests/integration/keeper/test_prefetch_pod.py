@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tests.support.agents.file_store import Store, file_store, files
 from tests.support.agents.kept_pod import POD, TOKEN, OnePod
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

@@ -87,7 +87,7 @@ async def test_a_key_follows_its_owners_role(owner: Key) -> None:
 
 
 async def test_a_short_key_makes_no_lasting_one(owner: Key) -> None:
-    short = await owner.make("organization_owner", expires_in=3)
+    short = await owner.make("organization_owner", expires_in=6)
     child = await short.make("organization_reader")
     assert child.body["expires_at"] == short.body["expires_at"]
     refused = await short.try_make("organization_reader", expires_in=60)

@@ -18,7 +18,7 @@ from tests.support.agents.replica_stage import (
 )
 from tests.support.environments.certificates import self_signed
 from tests.support.fakes.picker import FakePicker, fake_picker, header, metadata, refusal
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.gateway.inference.engines.connection import EngineBroken

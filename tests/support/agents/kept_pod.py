@@ -18,7 +18,7 @@ import grpc
 import httpx
 from tests.support.agents.engine_machine import workload
 from tests.support.agents.file_store import Store, files
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

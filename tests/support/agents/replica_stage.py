@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aiohttp import web
-from tests.support.processes.engine import free_port
+from tests.support.processes.windlass import free_port
 from tests.unit.tunnel.test_byte_stream import End
 
 from windlass.api.sessions.v1.sessions_pb2 import Target

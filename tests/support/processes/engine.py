@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
 from tests.support.processes import warm
+from tests.support.processes.windlass import free_port
 from tests.support.waiting import wait_until
 
 from windlass.engine_arguments import EngineArguments
@@ -64,13 +64,6 @@ class RunningEngine:
             text = http.get("/metrics").text
         found = re.search(rf"^windlass_engine_{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found.group(1)) if found else 0.0
-
-
-def free_port() -> int:
-    """Returns a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

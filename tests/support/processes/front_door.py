@@ -48,11 +48,16 @@ class Front:
         return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
 
     def objects(self) -> set[str]:
-        """Returns the keys in the object store, including those of unfinished puts."""
+        """Returns the keys in the object store, including those of unfinished puts.
+
+        Without those of the audit log, which signs itself now and then.
+        """
         if self.windlass.objects is not None:
-            return self.windlass.objects()
-        root = self.windlass.data / "objects"
-        return {str(path.relative_to(root)) for path in files_below(root)}
+            found = self.windlass.objects()
+        else:
+            root = self.windlass.data / "objects"
+            found = {str(path.relative_to(root)) for path in files_below(root)}
+        return {key for key in found if not key.removeprefix("content/").startswith("audit")}
 
 
 def chat(*turns: tuple[str, str]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Windlass as processes: one for everything, or one for each target."""
 
 import contextlib
+import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,11 +26,20 @@ START_SECONDS = 90
 NO_SPARE: dict[str, Any] = {"agent": {"spare_trainers": 0}}
 
 
+# Below those that the kernel gives to connections; each worker of xdist has its own.
+_PORTS = 3000
+_FIRST_PORT = 10_000 + _PORTS * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 6)
+_TURNS = itertools.count(secrets.randbelow(_PORTS))
+
+
 def free_port() -> int:
-    """Returns a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Returns a port that nothing listens on, and that nobody else gets meanwhile."""
+    for turn in itertools.islice(_TURNS, _PORTS):
+        port = _FIRST_PORT + turn % _PORTS
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 @dataclass

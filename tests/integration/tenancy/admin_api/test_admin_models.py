@@ -12,7 +12,7 @@ from openai.resources.admin.organization import AsyncOrganization
 from tests.support.clients.openai_admin import administering, foreign_key, strict
 from tests.support.services.front import Engine, Front, begin, running_engine, running_front
 from tests.support.services.member_keys import SECONDS, Key, join, project
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 from windlass.inference_api.routes import ENGINE_ROUTES
 
@@ -172,7 +172,8 @@ async def test_an_answer_under_way_ends(
     with_list = admin.projects.model_permissions.update(room, mode="deny_list", model_ids=[OTHER])
     # It may end what asks for it, whose key is for less then as well.
     await asyncio.gather(with_list, return_exceptions=True)
-    await asyncio.wait_for(engine.left.wait(), 2)
+    async with soon(2):
+        await engine.left.wait()
     await asyncio.wait([asking])
 
 

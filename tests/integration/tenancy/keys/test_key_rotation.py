@@ -44,7 +44,7 @@ async def test_the_id_stays_and_the_old_secret_ends(owner: Key) -> None:
 
 async def test_both_secrets_answer_until_the_overlap_is_over(owner: Key) -> None:
     key = await owner.make("organization_owner")
-    rotated = await rotate(key, key, overlap=3)
+    rotated = await rotate(key, key, overlap=6)
     until_then = rotated.body["previous_until"]
     assert [await key.status(), await rotated.status()] == [200, 200]
     await asyncio.sleep(max(0.0, until_then - time.time()))

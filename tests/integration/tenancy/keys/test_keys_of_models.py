@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.support.services.front import Engine, Front, begin, running_engine, running_front
 from tests.support.services.member_keys import SECONDS, Key, project
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 from windlass.inference_api.routes import ENGINE_ROUTES
 
@@ -221,5 +221,6 @@ async def test_an_answer_ends_when_its_key_is_for_less(owner: Key, engine: Engin
     asking = asyncio.create_task(key.ask("POST", CHAT, json=body))
     await until(lambda: any(one.get("stream") for one in engine.requests))
     assert _is_ok(await change(owner, key, BASE))
-    await asyncio.wait_for(engine.left.wait(), 2)
+    async with soon(2):
+        await engine.left.wait()
     await asyncio.wait([asking])

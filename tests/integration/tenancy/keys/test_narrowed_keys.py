@@ -40,7 +40,7 @@ async def update(by: Key, key: Key, **body: Any) -> httpx.Response:
 
 
 async def permissions(key: Key) -> set[str]:
-    return set((await key.ask("GET", "/v1/me")).json()["principal"]["permissions"])
+    return await key.permissions()
 
 
 async def test_a_key_has_its_scopes_alone(owner: Key) -> None:

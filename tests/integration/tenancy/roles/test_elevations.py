@@ -85,10 +85,7 @@ async def room(owner: Key) -> Room:
 
 
 async def may(key: Key) -> set[str]:
-    answer = await key.ask("GET", "/v1/me")
-    if answer.status_code == 403:
-        answer = await key.ask("GET", "/v1/me")
-    return set(answer.json()["principal"]["permissions"])
+    return await key.permissions()
 
 
 async def has(key: Key, permission: str, *, so: bool) -> None:

@@ -32,7 +32,7 @@ async def role_of(admin: AsyncOrganization, room: str, *permissions: str) -> str
 
 
 async def may(key: Key) -> set[str]:
-    return set((await key.ask("GET", "/v1/me")).json()["principal"]["permissions"])
+    return await key.permissions()
 
 
 async def test_a_group_joins_a_project_with_a_role_and_leaves(

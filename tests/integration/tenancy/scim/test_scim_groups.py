@@ -29,7 +29,7 @@ async def people(scim: Scim, path: str) -> list[str]:
 
 
 async def may(key: Key) -> set[str]:
-    return set((await key.ask("GET", "/v1/me")).json()["principal"]["permissions"])
+    return await key.permissions()
 
 
 async def has(key: Key, permission: str, *, so: bool) -> None:

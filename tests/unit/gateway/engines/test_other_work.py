@@ -197,6 +197,7 @@ async def test_all_gateways_together_make_up_for_a_difference_once(
         assert has <= 2 * max(before) - had + 2 * gateways
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("lie", [0, 100_000])
 async def test_an_engine_that_lies_gets_less_than_twice_its_share(lie: int) -> None:
     site = Site(gateways=3, engines=4, lies={0: lie})

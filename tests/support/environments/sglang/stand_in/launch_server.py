@@ -21,7 +21,7 @@ from sglang.srt.utils.auth import AuthLevel, decide_request_auth
 from sglang.words import Refused, WordModel, Work
 
 # SGLang looks for clients that have left after such a pause (`create_abort_task`).
-_DISCONNECT_SECONDS = 2.0
+_DISCONNECT_SECONDS = 60.0
 _ADMIN = ("/load_lora_adapter", "/unload_lora_adapter", "/abort_request")
 MODEL = web.AppKey("model", WordModel)
 ARGUMENTS = web.AppKey("arguments", object)
