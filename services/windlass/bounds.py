@@ -117,7 +117,7 @@ MAX_SIGN_IN_AGE = 30 * 86_400
 PROVIDER_GROUP_LENGTH = 250
 # Of one invite, and of an organization's that are open.
 MAX_INVITE_PROJECTS, MAX_INVITES = 50, 1000
-# Of an organization.
-MAX_DAILY_MAILS = 500
+# Of an organization, for each kind.
+MAX_DAILY_MAILS, MAX_DAILY_MAILS_TO_ONE = 500, 20
 MAX_MAIL_DOMAINS, MAIL_DOMAIN_LENGTH = 50, 253
 MAX_INVITE_SECONDS = 30 * 86_400

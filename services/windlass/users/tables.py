@@ -70,8 +70,9 @@ api_keys = sa.Table(
     # The secret of before the last rotation, and its end.
     sa.Column("previous_digest", sa.LargeBinary, unique=True),
     sa.Column("previous_until", sa.BigInteger, nullable=False, server_default="0"),
-    # When its owner was told that it is about to end.
-    sa.Column("noticed_at", sa.BigInteger, nullable=False, server_default="0"),
+    # The ends that its owner was told of: its own, and for want of use.
+    sa.Column("told_expires_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("told_unused_at", sa.BigInteger, nullable=False, server_default="0"),
     # `key`, `session` of a person who signed in, or `token` in exchange for another's.
     sa.Column("kind", sa.Text, nullable=False, server_default="key"),
     # What gave a workload its token; empty for all else.
@@ -85,7 +86,11 @@ api_keys = sa.Table(
         "expires_at",
         postgresql_where=sa.text("federation_rule_id <> ''"),
     ),
-    sa.Index(None, "expires_at", postgresql_where=sa.text("expires_at > 0 AND kind = 'key'")),
+    sa.Index(
+        None,
+        "expires_at",
+        postgresql_where=sa.text("expires_at > 0 AND kind = 'key' AND revoked_at = 0"),
+    ),
     sa.Index(None, "parent_key_id"),
     sa.Index(None, "rests_on", postgresql_using="gin"),
     sa.Index(None, "user_id"),

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from typing import Protocol
@@ -24,6 +25,7 @@ class Mail:
     to: str
     subject: str
     text: str
+    created_at: int
 
 
 class NotMailed(Exception):
@@ -53,22 +55,25 @@ class SmtpServer:
         settings = self._settings
         try:
             password = await asyncio.to_thread(settings.user_password) if settings.user else None
-            await aiosmtplib.send(
-                message_of(mail, settings.sender),
-                sender=settings.sender,
-                recipients=[mail.to],
-                hostname=settings.host,
-                port=settings.port,
-                username=settings.user or None,
-                password=password,
-                use_tls=settings.tls == "implicit",
-                start_tls=settings.tls == "starttls",
-                tls_context=await asyncio.to_thread(self._trusted),
-                timeout=SECONDS,
-            )
+            trusted = await asyncio.to_thread(self._trusted)
+            # The library's own is for each answer of the server, which may be slow on purpose.
+            async with asyncio.timeout(SECONDS):
+                await aiosmtplib.send(
+                    message_of(mail, settings.sender),
+                    sender=settings.sender,
+                    recipients=[mail.to],
+                    hostname=settings.host,
+                    port=settings.port,
+                    username=settings.user or None,
+                    password=password,
+                    use_tls=settings.tls == "implicit",
+                    start_tls=settings.tls == "starttls",
+                    tls_context=trusted,
+                    timeout=SECONDS,
+                )
         except aiosmtplib.SMTPRecipientsRefused as error:
             code = error.recipients[0].code
-            raise NotMailed(f"{mail.to} was refused with {code}", final=code >= 500) from error
+            raise NotMailed(f"the address was refused with {code}", final=code >= 500) from error
         except aiosmtplib.SMTPResponseException as error:
             raise NotMailed(f"the mail server refused it with {error.code}") from error
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
@@ -87,6 +92,8 @@ def message_of(mail: Mail, sender: str) -> EmailMessage:
     """The message as it is sent, which asks that no machine answers it (RFC 3834)."""
     message = EmailMessage(policy=SMTP)
     message["From"], message["To"], message["Subject"] = sender, mail.to, mail.subject
+    # The same for each try.
+    message["Date"] = datetime.fromtimestamp(mail.created_at, UTC)
     message["Message-ID"] = f"<{mail.id}@{sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(mail.text)

@@ -28,10 +28,12 @@ def upgrade() -> None:
         _text("id"),
         _text("organization_id"),
         _text("about"),
+        _text("kind"),
         _text("recipient"),
         sa.Column("sealed", sa.LargeBinary(), nullable=False),
         _text("state"),
         _number("created_at"),
+        _number("expires_at"),
         _number("sent_at", server_default="0"),
         sa.Column("failures", sa.Integer(), nullable=False, server_default="0"),
         _number("not_before", server_default="0"),
@@ -52,16 +54,18 @@ def upgrade() -> None:
         ["not_before"],
         postgresql_where=sa.text("state = 'waiting'"),
     )
-    op.add_column("users_api_keys", _number("noticed_at", server_default="0"))
+    op.add_column("users_api_keys", _number("told_expires_at", server_default="0"))
+    op.add_column("users_api_keys", _number("told_unused_at", server_default="0"))
     op.create_index(
         "ix_users_api_keys_expires_at",
         "users_api_keys",
         ["expires_at"],
-        postgresql_where=sa.text("expires_at > 0 AND kind = 'key'"),
+        postgresql_where=sa.text("expires_at > 0 AND kind = 'key' AND revoked_at = 0"),
     )
 
 
 def downgrade() -> None:
     op.drop_index("ix_users_api_keys_expires_at", "users_api_keys")
-    op.drop_column("users_api_keys", "noticed_at")
+    op.drop_column("users_api_keys", "told_unused_at")
+    op.drop_column("users_api_keys", "told_expires_at")
     op.drop_table("users_mails")

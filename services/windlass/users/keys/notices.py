@@ -4,8 +4,7 @@ Receivers of the log hear of it by their signed webhooks; the mail goes to whom 
 directory knows an address of.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.leases import no_rows
-from windlass.core.errors import ResourceExhausted
 from windlass.core.rpc import audited
 from windlass.core.rpc.interceptor import AuditSink
 from windlass.users.mail.letters import Letter, key_expires, key_unused
 from windlass.users.mail.outbox import MailOutbox
+from windlass.users.mail.tables import NOTICE
 from windlass.users.tables import api_keys, organizations, people
 
 ACTION = "key_ends_soon"
@@ -27,9 +26,10 @@ NOTICE_SECONDS = 7 * 86_400
 # Of those that live shorter their owner knows when they end.
 _LONG_SECONDS = 2 * NOTICE_SECONDS
 AT_ONCE = 100
-_SINCE = sa.func.greatest(api_keys.c.created_at, api_keys.c.rotated_at)
-_LAST_USE = sa.func.greatest(_SINCE, api_keys.c.last_used_at)
-_IS_KEY = sa.and_(api_keys.c.kind == sa.literal_column("'key'"), api_keys.c.revoked_at == 0)
+_LAST_USE = sa.func.greatest(api_keys.c.created_at, api_keys.c.rotated_at, api_keys.c.last_used_at)
+_IS_KEY = sa.and_(
+    api_keys.c.kind == sa.literal_column("'key'"), api_keys.c.revoked_at == sa.literal_column("0")
+)
 _EXPIRES = sa.and_(_IS_KEY, api_keys.c.expires_at > sa.literal_column("0"))
 
 
@@ -49,11 +49,12 @@ class KeyNotices:
             _EXPIRES,
             api_keys.c.expires_at > now,
             api_keys.c.expires_at <= now + NOTICE_SECONDS,
-            api_keys.c.expires_at - _SINCE >= _LONG_SECONDS,
-            api_keys.c.noticed_at < api_keys.c.expires_at - NOTICE_SECONDS,
+            api_keys.c.expires_at - api_keys.c.created_at >= _LONG_SECONDS,
+            api_keys.c.told_expires_at != api_keys.c.expires_at,
         )
+        told = {"told_expires_at": api_keys.c.expires_at}
         async with self._database.begin() as connection:
-            rows = await self._noticed(connection, sa.and_(*soon), AT_ONCE)
+            rows = await self._told(connection, sa.and_(*soon), told)
             for row in rows:
                 await self._tell(connection, row, "expires", row.expires_at, key_expires)
         if rows:
@@ -61,31 +62,32 @@ class KeyNotices:
         return len(rows) == AT_ONCE
 
     async def unused(
-        self, connection: AsyncConnection, organization_id: str, ids: Iterable[str], days: int
-    ) -> None:
-        """Tells of keys that end once nobody has used them for so many days.
+        self, connection: AsyncConnection, organization_id: str, ids: Sequence[str], life: int
+    ) -> int:
+        """Tells of keys that end once nobody has used them for so many seconds.
 
-        In the caller's transaction.
+        In the caller's transaction; returns how many.
         """
-        untold = sa.and_(
-            api_keys.c.organization_id == organization_id,
-            api_keys.c.id.in_(ids),
-            _IS_KEY,
-            api_keys.c.noticed_at < _LAST_USE,
-        )
-        for row in await self._noticed(connection, untold, None):
-            ends_at = row.last_use + days * 86_400
-            await self._tell(connection, row, "unused", ends_at, key_unused)
+        which = (
+            api_keys.c.organization_id == organization_id, api_keys.c.id.in_(ids), _IS_KEY
+        )  # fmt: skip
+        told = {"told_unused_at": _LAST_USE + life}
+        rows = await self._told(connection, sa.and_(*which), told)
+        for row in rows:
+            await self._tell(connection, row, "unused", row.told_unused_at, key_unused)
+        if rows:
+            self._outbox.queued()
+        return len(rows)
 
-    async def _noticed(
-        self, connection: AsyncConnection, which: sa.ColumnElement[bool], limit: int | None
+    async def _told(
+        self, connection: AsyncConnection, which: sa.ColumnElement[bool], told: dict[str, Any]
     ) -> list[Any]:
         """Marks keys as told of; returns them with their organization's title and an address."""
         picked = (
             sa.select(api_keys.c.id)
             .where(which)
             .order_by(api_keys.c.expires_at, api_keys.c.id)
-            .limit(limit)
+            .limit(AT_ONCE)
             .with_for_update(skip_locked=True)
             .cte("picked")
             .prefix_with("MATERIALIZED", dialect="postgresql")
@@ -107,10 +109,9 @@ class KeyNotices:
         statement = (
             api_keys.update()
             .where(api_keys.c.id == picked.c.id)
-            .values(noticed_at=now_seconds())
+            .values(**told)
             .returning(
                 api_keys,
-                _LAST_USE.label("last_use"),
                 address.label("address"),
                 title.label("title"),
             )
@@ -129,8 +130,12 @@ class KeyNotices:
         self._audit.note(row.organization_id, row.project_id, ACTION, told)
         if row.address and self._outbox.enabled:
             # Whoever has too many mails a day has the event.
-            with suppress(ResourceExhausted):
-                text = letter(row.title, row.name, row.id, ends_at)
-                await self._outbox.put(
-                    connection, row.organization_id, row.address, text, about=row.id
-                )
+            await self._outbox.put(
+                connection,
+                row.organization_id,
+                row.address,
+                letter(row.title, row.name, row.id, ends_at),
+                kind=NOTICE,
+                about=row.id,
+                expires_at=ends_at,
+            )

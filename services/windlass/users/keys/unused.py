@@ -21,11 +21,11 @@ DAY_SECONDS = 86_400
 # Between two looks at an organization's keys, and those that end in one transaction.
 LOOK_SECONDS, AT_ONCE = 600, 500
 LEASE_SECONDS = 60.0
-# The newest of an organization, at each look.
-MOST_NOTICED = 10_000
+# Keys whose owners are told in one transaction.
+TOLD_AT_ONCE = 100
 _ENDS_SOME = key_policies.c.unused_days > 0
 # A key is used while one that was made with it is, whosever that is: it would end with it.
-_UNUSED = sa.text(
+_QUERY = (
     "WITH RECURSIVE unused AS (SELECT id, parent_key_id, created_at FROM users_api_keys"
     " WHERE organization_id = :organization AND revoked_at = 0"
     " AND (expires_at = 0 OR expires_at > :now)"
@@ -38,7 +38,16 @@ _UNUSED = sa.text(
     " AND greatest(key.created_at, key.rotated_at, key.last_used_at) > :before UNION"
     " SELECT line.id, line.parent_key_id FROM line JOIN needed ON line.id = needed.parent_key_id)"
     " SELECT id FROM unused WHERE NOT EXISTS (SELECT FROM needed WHERE needed.id = unused.id)"
-    " ORDER BY created_at DESC, id DESC LIMIT :limit"
+    " {which} ORDER BY created_at DESC, id DESC LIMIT :limit"
+)
+_UNUSED = sa.text(_QUERY.format(which=""))
+# Whose owner was not told of the end that they are about to have.
+_UNTOLD = sa.text(
+    _QUERY.format(
+        which="AND EXISTS (SELECT FROM users_api_keys key WHERE key.id = unused.id"
+        " AND key.kind = 'key' AND key.told_unused_at <>"
+        " greatest(key.created_at, key.rotated_at, key.last_used_at) + :life)"
+    )
 )
 
 
@@ -72,23 +81,30 @@ class UnusedKeys:
             if (await connection.execute(sa.select(key_policies.c.id).where(policy))).first():
                 found = await _unused(connection, organization_id, days, AT_ONCE)
                 ended = await revoke_where(connection, organization_id, api_keys.c.id.in_(found))
-                await self._give_notice(connection, organization_id, days)
                 looked_at = 0 if len(found) == AT_ONCE else now_seconds()
                 values = {"looked_at": looked_at, **released()}
                 await connection.execute(key_policies.update().where(policy).values(values))
             else:
-                ended = []
+                return
         if ended:
             self._wake.touch(KEYS_TOPIC)
             log.info("unused_keys_ended", organization_id=organization_id, keys=len(ended))
+        # What should have ended before now is not told of as what is about to.
+        if len(found) < AT_ONCE:
+            await self._give_notice(organization_id, days)
 
-    async def _give_notice(
-        self, connection: AsyncConnection, organization_id: str, days: int
-    ) -> None:
-        before = days - NOTICE_SECONDS // DAY_SECONDS
-        if before > 0:
-            soon = await _unused(connection, organization_id, before, MOST_NOTICED)
-            await self._notices.unused(connection, organization_id, soon, days)
+    async def _give_notice(self, organization_id: str, days: int) -> None:
+        """Tells owners a week before, or as the last quarter of a shorter time begins."""
+        life = days * DAY_SECONDS
+        before = now_seconds() - life + min(NOTICE_SECONDS, life // 4)
+        query = {"organization": organization_id, "before": before, "life": life}
+        while True:
+            async with self._database.begin() as connection:
+                bounds = {"now": now_seconds(), "limit": TOLD_AT_ONCE}
+                found = (await connection.execute(_UNTOLD, query | bounds)).scalars().all()
+                told = await self._notices.unused(connection, organization_id, found, life)
+            if told < TOLD_AT_ONCE:
+                break
 
 
 async def _unused(

@@ -6,19 +6,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from windlass.bounds import MAX_DAILY_MAILS
+from windlass.bounds import MAX_DAILY_MAILS, MAX_DAILY_MAILS_TO_ONE
 from windlass.core import telemetry
 from windlass.core.backoff import doubled
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.leases import Row, claim, held, no_rows, released
 from windlass.core.db.wake import Wake
-from windlass.core.errors import ResourceExhausted
+from windlass.core.errors import AppError, InvalidArgument, ResourceExhausted
 from windlass.core.ids import new_id
 from windlass.core.keyring import Envelope
 from windlass.core.outbound.mail import Mail, MailSender, NotMailed
-from windlass.users.mail.letters import Letter
+from windlass.users.mail.letters import Letter, is_mailable
 from windlass.users.mail.tables import FAILED, SENT, WAITING, mails
+from windlass.users.mail.withdrawal import withdrawn
 
 log = telemetry.logger("users.mail")
 TOPIC = "users.mail"
@@ -48,32 +49,56 @@ class MailOutbox:
         recipient: str,
         letter: Letter,
         *,
+        kind: str,
         about: str,
+        expires_at: int,
+        must: bool = False,
     ) -> None:
         """Queues a letter in the caller's transaction, after which they call `queued`.
 
-        Raises ResourceExhausted where the organization has sent as much as it may in a day.
+        What cannot be sent, to such an address or so often, is a row that says so. Where it `must`
+        be sent, raises InvalidArgument and ResourceExhausted instead.
         """
-        now = now_seconds()
-        own = (mails.c.organization_id == organization_id, mails.c.created_at > now - DAY_SECONDS)
-        count = sa.select(sa.func.count()).select_from(mails).where(*own)
-        if (await connection.execute(count)).scalar_one() >= MAX_DAILY_MAILS:
-            raise ResourceExhausted(
-                f"An organization may have {MAX_DAILY_MAILS} mails sent in a day.",
-                reason="too_many_mails",
-            )
+        problem = await self._problem(connection, organization_id, recipient, kind)
+        if must and problem is not None:
+            raise problem
         mail_id = new_id("mail_")
         content = json.dumps([letter.subject, letter.text]).encode()
         await connection.execute(
             mails.insert().values(
                 id=mail_id,
                 organization_id=organization_id,
+                kind=kind,
                 about=about,
                 recipient=recipient,
-                sealed=self._envelope.seal(content, context=mail_id),
-                state=WAITING,
-                created_at=now,
+                sealed=b"" if problem else self._envelope.seal(content, context=mail_id),
+                state=FAILED if problem else WAITING,
+                error=problem.message if problem else "",
+                created_at=now_seconds(),
+                expires_at=expires_at,
             )
+        )
+
+    async def _problem(
+        self, connection: AsyncConnection, organization_id: str, recipient: str, kind: str
+    ) -> AppError | None:
+        if not is_mailable(recipient):
+            return InvalidArgument("email must be an address that mail is sent to.", param="email")
+        today = (
+            mails.c.organization_id == organization_id,
+            mails.c.kind == kind,
+            mails.c.state != FAILED,
+            mails.c.created_at > now_seconds() - DAY_SECONDS,
+        )
+        theirs = sa.func.count().filter(mails.c.recipient == recipient)
+        count = sa.select(sa.func.count(), theirs).select_from(mails).where(*today)
+        everybodys, one = (await connection.execute(count)).one()
+        if everybodys < MAX_DAILY_MAILS and one < MAX_DAILY_MAILS_TO_ONE:
+            return None
+        return ResourceExhausted(
+            f"An organization may have {MAX_DAILY_MAILS} mails sent in a day, and "
+            f"{MAX_DAILY_MAILS_TO_ONE} of them to one address.",
+            reason="too_many_mails",
         )
 
     def queued(self) -> None:
@@ -89,7 +114,7 @@ class MailOutbox:
     def opened(self, row: Row) -> Mail:
         """The mail of a row that waits."""
         subject, text = json.loads(self._envelope.open(row.sealed, context=row.id))
-        return Mail(row.id, row.recipient, subject, text)
+        return Mail(row.id, row.recipient, subject, text, row.created_at)
 
 
 class MailPosting:
@@ -112,6 +137,8 @@ class MailPosting:
 
     async def _sent(self, row: Row) -> dict[str, Any]:
         """Tries to send; returns what the row is from then on."""
+        if row.expires_at <= now_seconds():
+            return withdrawn()
         try:
             await self._sender.send(self._outbox.opened(row))
         except NotMailed as error:
@@ -123,7 +150,8 @@ class MailPosting:
         return {"state": SENT, "sent_at": now_seconds(), "sealed": b"", "error": ""}
 
     async def _apply(self, row: Row, token: str, values: dict[str, Any]) -> None:
-        mine = mails.c.id == row.id, held(mails, token)
+        # Withdrawn meanwhile, it stays so.
+        mine = mails.c.id == row.id, mails.c.state == WAITING, held(mails, token)
         async with self._database.begin() as connection:
             await connection.execute(mails.update().where(*mine).values(**values, **released()))
 

@@ -16,6 +16,7 @@ from windlass.users.exporting.ends import end_exports_of
 from windlass.users.identity.forgetting import forget
 from windlass.users.keys.losses import losses_by, require_own_key
 from windlass.users.keys.revocation import end_where, note, resting_on, take_turn
+from windlass.users.mail.withdrawal import forget_recipient
 from windlass.users.membership.owners import answers, find_member, require_owner_left
 from windlass.users.standing import is_active
 from windlass.users.tables import (
@@ -59,6 +60,8 @@ async def leave(
     await _take_roles(connection, member)
     await _take_rules(connection, member)
     if not project_id:
+        # By the address that goes with the row.
+        await forget_recipient(connection, organization_id, user_id)
         known = [people.c.organization_id == organization_id, people.c.user_id == user_id]
         await connection.execute(people.delete().where(*known))
         await _pass_projects_on(connection, organization_id)

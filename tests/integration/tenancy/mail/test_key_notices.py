@@ -1,16 +1,17 @@
 """Who owns a key hears before it ends: from the audit log, which webhooks get, and by mail."""
 
+import asyncio
 from typing import Any
 
 import orjson
 import pytest
-import sqlalchemy as sa
 from tests.support.services.mail_server import MailServer
 from tests.support.services.member_keys import Key
 from tests.support.waiting import stays, until
 
 from windlass.core.clock import now_seconds
 from windlass.users.keys import notices, unused
+from windlass.users.mail.outbox import MailOutbox
 from windlass.users.tables import api_keys, people
 
 DAY = 86_400
@@ -78,10 +79,8 @@ async def test_who_makes_it_live_longer_hears_of_the_next_end(
 ) -> None:
     await looked(owner)
     await until(lambda: server.to(ANN))
-    await change(key, expires_at=now_seconds() + 30 * DAY)
-    await looked(owner)
-    # The time goes by: what was told was told long ago.
-    await change(key, noticed_at=now_seconds() - 25 * DAY, expires_at=now_seconds() + 5 * DAY)
+    # A rotation leaves the end as it is.
+    await change(key, expires_at=now_seconds() + 6 * DAY, rotated_at=now_seconds() - DAY)
     await looked(owner)
     await until(lambda: len(server.to(ANN)) == 2)
 
@@ -123,28 +122,43 @@ async def test_a_key_that_nobody_uses_is_told_of_before_it_ends(
     assert await idle.status() == 200
 
 
-async def test_two_processes_tell_once(owner: Key, server: MailServer, key: Key) -> None:
-    app = owner.front.app
+async def test_use_in_time_moves_the_end_and_a_short_life_is_told_of_late(
+    owner: Key, server: MailServer
+) -> None:
+    await known_as_ann(owner)
+    idle, busy = [await owner.make("organization_owner") for _ in range(2)]
+    now = now_seconds()
+    await change(idle, created_at=now - 7 * DAY)
+    await change(busy, created_at=now - 7 * DAY, last_used_at=now - 5 * DAY)
+    await owner.ask("PUT", "/v1/organization/key_policy", json={"unused_days": 8})
+    owner.front.app.wake.touch(unused.TOPIC)
+    (event,) = await until(lambda: told(owner))
+    assert event["resource"] == idle.id
+    assert orjson.loads(event["after"])["ends_at"] == now + DAY
+    # What it is told of is one end; another has its own notice.
+    await change(idle, expires_at=now + 5 * DAY, created_at=now - 20 * DAY, last_used_at=now)
+    await looked(owner)
+    events = await until(lambda: told(owner), holds=lambda found: len(found) == 2)
+    assert orjson.loads(events[1]["after"])["why"] == "expires"
 
-    class Sink:
-        def __init__(self) -> None:
-            self.told: list[str] = []
 
-        def note(self, organization: str, project: str, action: str, change: Any) -> None:
-            self.told.append(change.resource)
+async def test_several_processes_tell_once(owner: Key, server: MailServer) -> None:
+    now, app = now_seconds(), owner.front.app
+    made = {(await owner.make("organization_owner")).id for _ in range(20)}
+    async with app.database.begin() as connection:
+        soon = {"created_at": now - 16 * DAY, "expires_at": now + 5 * DAY}
+        await connection.execute(api_keys.update().where(api_keys.c.id.in_(made)).values(**soon))
+    several = [notices.KeyNotices(app.database, _Unused(), app.audit) for _ in range(4)]
+    await asyncio.gather(*(one.once() for one in several))
+    events = await until(lambda: told(owner), holds=lambda found: len(found) >= 20)
+    assert sorted(one["resource"] for one in events) == sorted(made)
 
-    class Outbox:
-        enabled = False
 
-        def queued(self) -> None:
-            return None
+class _Unused(MailOutbox):
+    """Mails nothing."""
 
-    sink: Any = Sink()
-    outbox: Any = Outbox()
-    first, second = [notices.KeyNotices(app.database, outbox, sink) for _ in range(2)]
-    await first.once()
-    await second.once()
-    assert sink.told == [key.id]
-    async with app.database.autocommit() as connection:
-        marked = sa.select(api_keys.c.noticed_at).where(api_keys.c.id == key.id)
-        assert (await connection.execute(marked)).scalar_one() > 0
+    def __init__(self) -> None:
+        self.enabled = False
+
+    def queued(self) -> None:
+        return None

@@ -12,10 +12,11 @@ from tests.support.services.mail_server import MailServer
 from tests.support.services.member_keys import Key
 from tests.support.waiting import stays, until
 
-from windlass.bounds import MAX_DAILY_MAILS
+from windlass.bounds import MAX_DAILY_MAILS, MAX_DAILY_MAILS_TO_ONE
 from windlass.core.clock import now_seconds
 from windlass.users.mail import outbox
 from windlass.users.mail.tables import mails
+from windlass.users.tables import people
 
 INVITES = "/v1/organization/invites"
 ANN = "ann@example.com"
@@ -100,7 +101,7 @@ async def test_who_is_unknown_is_told_at_once_and_for_good(owner: Key, server: M
     server.refusal = "550 no such mailbox"
     made = await invite(owner)
     found = await until(lambda: shown(owner, made), holds=lambda one: one["mail_error"])
-    assert found["mail_error"] == f"{ANN} was refused with 550"
+    assert found["mail_error"] == "the address was refused with 550"
     stored = await row(owner)
     assert (stored.state, stored.sealed) == ("failed", b"")
 
@@ -110,8 +111,26 @@ async def test_an_invite_that_is_taken_back_is_not_mailed(owner: Key, server: Ma
     made = await invite(owner)
     await until(lambda: shown(owner, made), holds=lambda one: one["mail_error"])
     assert (await owner.ask("DELETE", f"{INVITES}/{made['id']}")).status_code == 200
-    async with owner.front.app.database.autocommit() as connection:
-        assert not (await connection.execute(mails.select())).all()
+    stored = await row(owner)
+    assert (stored.state, stored.sealed) == ("withdrawn", b"")
+    server.refusal = ""
+    async with owner.front.app.database.begin() as connection:
+        await connection.execute(mails.update().values(not_before=0))
+    owner.front.app.wake.touch(outbox.TOPIC)
+
+    async def unsent() -> bool:
+        return not server.mails
+
+    await stays(unsent)
+
+
+async def test_whoever_takes_back_what_is_on_its_way_has_had_it_counted(
+    owner: Key, server: MailServer
+) -> None:
+    made = await invite(owner)
+    await until(lambda: server.mails)
+    assert (await owner.ask("DELETE", f"{INVITES}/{made['id']}")).status_code == 200
+    assert (await row(owner)).organization_id
 
 
 async def test_a_mail_whose_sender_died_is_sent_by_another(owner: Key, server: MailServer) -> None:
@@ -130,17 +149,68 @@ async def test_a_mail_whose_sender_died_is_sent_by_another(owner: Key, server: M
 async def test_an_organization_mails_so_much_a_day(owner: Key, server: MailServer) -> None:
     organization_id = (await owner.ask("GET", "/v1/me")).json()["principal"]["organization_id"]
     old = {
-        "organization_id": organization_id, "about": "", "recipient": ANN, "sealed": b"",
-        "state": "sent", "created_at": now_seconds(),
+        "organization_id": organization_id, "about": "", "kind": "invite", "sealed": b"",
+        "recipient": "others@example.com", "state": "sent", "created_at": now_seconds(),
+        "expires_at": 0,
     }  # fmt: skip
     async with owner.front.app.database.begin() as connection:
         rows = [{"id": f"mail_{number}", **old} for number in range(MAX_DAILY_MAILS)]
         await connection.execute(mails.insert(), rows)
-    answer = await owner.ask("POST", INVITES, json={"email": ANN, "role": "reader"})
+    body = {"email": ANN, "role": "reader", "mail": True}
+    answer = await owner.ask("POST", INVITES, json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_mails")
     assert (await owner.ask("GET", INVITES)).json()["data"] == []
-    assert (await invite(owner, mail=False))["link"]
+    # Who did not insist has the link, and is told.
+    made = await invite(owner)
+    assert "in a day" in (await shown(owner, made))["mail_error"]
     assert server.mails == []
+
+
+async def test_one_address_gets_so_much_a_day(owner: Key, server: MailServer) -> None:
+    for _ in range(MAX_DAILY_MAILS_TO_ONE):
+        await invite(owner)
+    body = {"email": ANN, "role": "reader", "mail": True}
+    assert (await owner.ask("POST", INVITES, json=body)).status_code == 429
+    assert (await owner.ask("POST", INVITES, json=body | {"email": "b@c.d"})).status_code == 200
+
+
+async def test_an_address_that_is_none_is_mailed_nothing(owner: Key, server: MailServer) -> None:
+    address = "evil.example/win<victim@corp.com>"
+    body = {"email": address, "role": "reader", "mail": True}
+    answer = await owner.ask("POST", INVITES, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "email")
+    made = await invite(owner, email=address)
+    assert (await shown(owner, made))["mail_error"]
+    assert server.envelopes == []
+
+
+async def test_a_mail_that_came_too_late_to_be_true_is_not_sent(
+    owner: Key, server: MailServer
+) -> None:
+    server.refusal = "451 later"
+    made = await invite(owner)
+    await until(lambda: shown(owner, made), holds=lambda one: one["mail_error"])
+    server.refusal = ""
+    async with owner.front.app.database.begin() as connection:
+        await connection.execute(mails.update().values(not_before=0, expires_at=now_seconds()))
+    owner.front.app.wake.touch(outbox.TOPIC)
+    await until(lambda: row(owner), holds=lambda one: one.state == "withdrawn")
+    assert server.mails == []
+
+
+async def test_who_is_removed_is_forgotten_by_mail_too(owner: Key, server: MailServer) -> None:
+    await owner.put("ann", "organization_reader")
+    me = (await owner.principal())["organization_id"]
+    row_of_ann = {
+        "organization_id": me, "user_id": "ann", "email": ANN, "created_at": 1, "updated_at": 1,
+    }  # fmt: skip
+    async with owner.front.app.database.begin() as connection:
+        await connection.execute(people.insert().values(row_of_ann))
+    made = await invite(owner)
+    await until(lambda: shown(owner, made), holds=lambda one: one["mailed_at"])
+    assert (await row(owner)).recipient == ANN
+    assert (await owner.remove("ann")).status_code == 200
+    assert (await row(owner)).recipient == ""
 
 
 @pytest.fixture

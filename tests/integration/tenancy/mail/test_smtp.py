@@ -1,5 +1,7 @@
 """How mail is handed over: only where TLS is as the operator says, and to whom it trusts."""
 
+import asyncio
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +12,13 @@ from pydantic import SecretStr
 from tests.support.environments.certificates import self_signed
 from tests.support.processes.windlass import free_port
 from tests.support.services.mail_server import MailServer, running_mail_server
+from tests.support.waiting import soon
 
 from windlass.core.config.mail import MailSection
+from windlass.core.outbound import mail
 from windlass.core.outbound.mail import Mail, NotMailed, SmtpServer
 
-MAIL = Mail("mail_1", "ann@example.com", "Grüße", "Join, Ann — open it.\n")
+MAIL = Mail("mail_1", "ann@example.com", "Grüße", "Join, Ann — open it.\n", 1_795_262_400)
 
 
 @pytest.fixture
@@ -43,10 +47,11 @@ async def test_it_is_encrypted_and_logged_in(
     password.write_text("right\n")
     sender = to(secure, ca=certificate[0], user="windlass", password_file=password)
     await sender.send(MAIL)
-    (mail,) = secure.mails
-    assert mail["Subject"] == MAIL.subject
-    assert mail.get_content().splitlines() == MAIL.text.splitlines()
-    assert mail["Message-ID"] == "<mail_1@example.com>"
+    (came,) = secure.mails
+    assert came["Subject"] == MAIL.subject
+    assert came.get_content().splitlines() == MAIL.text.splitlines()
+    assert came["Message-ID"] == "<mail_1@example.com>"
+    assert came["Date"].datetime.timestamp() == MAIL.created_at
     assert secure.user == "windlass"
 
 
@@ -78,6 +83,25 @@ async def test_nobody_there_is_told_without_details() -> None:
     nobody = SmtpServer(MailSection(host="127.0.0.1", port=free_port(), tls="none", sender="a@b.c"))
     with pytest.raises(NotMailed, match=r"could not be reached, or broke off \(\w+\)"):
         await nobody.send(MAIL)
+
+
+async def test_a_server_that_dawdles_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its answers comes in time, and all of them together do not."""
+    monkeypatch.setattr(mail, "SECONDS", 1.0)
+
+    async def dawdle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"220-wait\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+
+    async with await asyncio.start_server(dawdle, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        slow = SmtpServer(MailSection(host="127.0.0.1", port=port, tls="none", sender="a@b.c"))
+        async with soon(10):
+            with pytest.raises(NotMailed, match="could not be reached"):
+                await slow.send(MAIL)
 
 
 async def test_a_password_file_that_is_gone_stops_no_loop(secure: MailServer) -> None:

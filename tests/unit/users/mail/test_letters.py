@@ -2,11 +2,18 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.outbound.mail import Mail, message_of
-from windlass.users.mail.letters import harmless, invitation, key_expires, key_unused
+from windlass.users.mail.letters import (
+    harmless,
+    invitation,
+    is_mailable,
+    key_expires,
+    key_unused,
+)
 
 LINK = "https://windlass.example/invites/secret"
 NOON = 1_795_262_400
@@ -23,11 +30,33 @@ def test_a_title_is_one_short_line_without_addresses(title: str) -> None:
 def test_an_invitation_has_our_link_alone_and_fits_a_message(title: str, inviter: str) -> None:
     letter = invitation(title, inviter, LINK, NOON)
     assert re.findall(r"\w+://\S+", letter.text) == [LINK]
-    message = message_of(Mail("mail_1", "ann@example.com", letter.subject, letter.text), "a@b.c")
+    assert letter.subject == invitation("", "", LINK, NOON).subject
+    message = message_of(
+        Mail("mail_1", "ann@example.com", letter.subject, letter.text, NOON), "a@b.c"
+    )
     assert [*message] == [
-        "From", "To", "Subject", "Message-ID", "Auto-Submitted",
+        "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted",
         "Content-Type", "Content-Transfer-Encoding", "MIME-Version",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["a@b.c", "first.last+tag@sub.example.com", "o'hara@example.com"],
+)
+def test_a_plain_address_is_mailed(address: str) -> None:
+    assert is_mailable(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "evil.example/win<victim@corp.com>", "a b@c.d", '"a"@b.c', "a@b@c", "a@b.c\n", "", "ä@b.c",
+        "a@ex_ample.com", "a,b@c.d", "x" * 65 + "@b.c", "a@" + "b." * 130 + "c",
+    ],
+)  # fmt: skip
+def test_what_a_header_could_take_for_text_is_not(address: str) -> None:
+    assert not is_mailable(address)
 
 
 def test_times_are_of_no_zone_in_doubt() -> None:

@@ -76,7 +76,9 @@ class InvitesServicer(rpc.InvitesServiceServicer):
             expires_at=now + seconds,
         )
         link = f"{self._mailed_at}/invites/{token}" if self._is_mailed(request) else ""
-        await self._invites.create(invite, auth.digest(token), mailed_link=link)
+        await self._invites.create(
+            invite, auth.digest(token), mailed_link=link, must_mail=request.mail
+        )
         audited.change(None, invite, resource=invite.id)
         return pb.CreateInviteResponse(invite=_message(invite, InviteMail()), token=token)
 

@@ -15,7 +15,8 @@ from windlass.users.identity.tables import invites
 from windlass.users.keys.revocation import take_turn
 from windlass.users.mail.letters import invitation
 from windlass.users.mail.outbox import MailOutbox
-from windlass.users.mail.tables import WAITING, mails
+from windlass.users.mail.tables import INVITE, mails
+from windlass.users.mail.withdrawal import withdraw
 from windlass.users.sign_in.domain import Invite, InviteMail, unknown_invite
 from windlass.users.tables import organizations, people
 
@@ -30,10 +31,12 @@ class InviteStore:
         self._database = database
         self._outbox = outbox
 
-    async def create(self, invite: Invite, digest: bytes, *, mailed_link: str = "") -> None:
+    async def create(
+        self, invite: Invite, digest: bytes, *, mailed_link: str = "", must_mail: bool = False
+    ) -> None:
         """Stores an invite by its link's digest, and queues the mail of a link that is given.
 
-        Raises InvalidArgument where too many are open, ResourceExhausted where too much was mailed.
+        Raises InvalidArgument where too many are open, and as MailOutbox.put where it `must_mail`.
         """
         values = {name: getattr(invite, name) for name in Invite.__slots__}
         is_open = (
@@ -49,11 +52,13 @@ class InviteStore:
                 raise InvalidArgument(message, param="email")
             await connection.execute(invites.insert().values(values | {"digest": digest}))
             if mailed_link:
-                await self._mail(connection, invite, mailed_link)
+                await self._mail(connection, invite, mailed_link, must=must_mail)
         if mailed_link:
             self._outbox.queued()
 
-    async def _mail(self, connection: AsyncConnection, invite: Invite, link: str) -> None:
+    async def _mail(
+        self, connection: AsyncConnection, invite: Invite, link: str, *, must: bool
+    ) -> None:
         is_inviter = sa.and_(
             people.c.organization_id == organizations.c.id, people.c.user_id == invite.invited_by
         )
@@ -65,7 +70,14 @@ class InviteStore:
         title, name = (await connection.execute(query)).one()
         letter = invitation(title, name or invite.invited_by, link, invite.expires_at)
         await self._outbox.put(
-            connection, invite.organization_id, invite.email, letter, about=invite.id
+            connection,
+            invite.organization_id,
+            invite.email,
+            letter,
+            kind=INVITE,
+            about=invite.id,
+            expires_at=invite.expires_at,
+            must=must,
         )
 
     async def get(self, organization_id: str, invite_id: str) -> tuple[Invite, InviteMail]:
@@ -103,8 +115,7 @@ class InviteStore:
         async with self._database.begin() as connection:
             removed = (await connection.execute(unused)).rowcount
             if removed:
-                unsent = mails.delete().where(mails.c.about == invite_id, mails.c.state == WAITING)
-                await connection.execute(unsent)
+                await withdraw(connection, organization_id, invite_id)
         if not removed:
             await self.get(organization_id, invite_id)
             raise FailedPrecondition(
