@@ -19,6 +19,7 @@ from aiohttp import web
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.support.clients.trust import trusted
 from tests.support.processes.windlass import free_port
+from tests.support.services.ended_apps import app_ended
 from tests.support.waiting import until
 
 from windlass import targets
@@ -343,6 +344,7 @@ async def running_front(
         await running
         await objects.close()
         await database.close()
+        app_ended()
 
 
 async def _answering(url: str, running: asyncio.Task[None]) -> None:
