@@ -4,7 +4,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.users.identity.tables import identities, invites
-from windlass.users.mail.withdrawal import forget_recipient
 from windlass.users.session_strength.tables import sessions
 from windlass.users.tables import people
 
@@ -15,7 +14,6 @@ async def forget(connection: AsyncConnection, organization_id: str, user_id: str
     An issuer's subject stays too, as nobody's: by it somebody who was removed stays out, and is not
     taken for whoever has their name later.
     """
-    await forget_recipient(connection, organization_id, user_id)
     await connection.execute(
         people.update()
         .where(people.c.organization_id == organization_id, people.c.user_id == user_id)

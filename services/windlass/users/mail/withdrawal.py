@@ -11,7 +11,7 @@ from windlass.users.tables import people
 
 
 def withdrawn() -> dict[str, Any]:
-    """What a row is that is not sent."""
+    """State of a row that is not sent."""
     return {"state": WITHDRAWN, "sealed": b""}
 
 

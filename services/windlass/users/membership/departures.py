@@ -66,6 +66,7 @@ async def leave(
         await connection.execute(people.delete().where(*known))
         await _pass_projects_on(connection, organization_id)
     if not await _is_here(connection, organization_id, user_id):
+        await forget_recipient(connection, organization_id, user_id)
         await forget(connection, organization_id, user_id)
         await end_exports_of(connection, organization_id, user_id)
     ended: list[str] = []
