@@ -11,6 +11,7 @@ from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.db.wake import Wake
 from windlass.users.domain import KEYS_TOPIC
+from windlass.users.keys.notices import AT_ONCE as TOLD_AT_ONCE
 from windlass.users.keys.notices import NOTICE_SECONDS, KeyNotices
 from windlass.users.keys.revocation import revoke_where, take_turn
 from windlass.users.tables import api_keys, key_policies
@@ -21,8 +22,6 @@ DAY_SECONDS = 86_400
 # Between two looks at an organization's keys, and those that end in one transaction.
 LOOK_SECONDS, AT_ONCE = 600, 500
 LEASE_SECONDS = 60.0
-# Keys whose owners are told in one transaction.
-TOLD_AT_ONCE = 100
 _ENDS_SOME = key_policies.c.unused_days > 0
 # A key is used while one that was made with it is, whosever that is: it would end with it.
 _QUERY = (

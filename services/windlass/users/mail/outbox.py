@@ -87,7 +87,8 @@ class MailOutbox:
         today = (
             mails.c.organization_id == organization_id,
             mails.c.kind == kind,
-            mails.c.state != FAILED,
+            # What the server refused was tried; what this bound refused was not.
+            sa.or_(mails.c.state != FAILED, mails.c.failures > 0),
             mails.c.created_at > now_seconds() - DAY_SECONDS,
         )
         theirs = sa.func.count().filter(mails.c.recipient == recipient)

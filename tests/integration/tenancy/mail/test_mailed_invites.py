@@ -146,12 +146,16 @@ async def test_a_mail_whose_sender_died_is_sent_by_another(owner: Key, server: M
     assert len(server.mails) == 1
 
 
-async def test_an_organization_mails_so_much_a_day(owner: Key, server: MailServer) -> None:
+@pytest.mark.parametrize("state", ["sent", "failed"])
+async def test_an_organization_mails_so_much_a_day(
+    owner: Key, server: MailServer, state: str
+) -> None:
+    """What the server refused counts: or it would be asked about any number of addresses."""
     organization_id = (await owner.ask("GET", "/v1/me")).json()["principal"]["organization_id"]
     old = {
         "organization_id": organization_id, "about": "", "kind": "invite", "sealed": b"",
-        "recipient": "others@example.com", "state": "sent", "created_at": now_seconds(),
-        "expires_at": 0,
+        "recipient": "others@example.com", "state": state, "failures": 1, "expires_at": 0,
+        "created_at": now_seconds(),
     }  # fmt: skip
     async with owner.front.app.database.begin() as connection:
         rows = [{"id": f"mail_{number}", **old} for number in range(MAX_DAILY_MAILS)]
