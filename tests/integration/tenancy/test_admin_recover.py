@@ -1,5 +1,6 @@
 """`windlass admin recover`: a new owner, by whoever owns the data folder or the database."""
 
+import asyncio
 import stat
 import subprocess
 import sys
@@ -17,7 +18,12 @@ from tests.support.waiting import until
 from windlass.embedded_postgres import EmbeddedPostgres
 
 
-def recover(*arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:
+async def recover(*arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs beside the loop: a front in it may hold the very rows that the command waits for."""
+    return await asyncio.to_thread(_recover, arguments, url)
+
+
+def _recover(arguments: tuple[str, ...], url: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "WINDLASS_DATABASE__URL": url}
     command = [sys.executable, "-m", "windlass", "admin", "recover", *arguments]
     return subprocess.run(
@@ -32,14 +38,14 @@ async def test_whoever_was_locked_out_comes_back(database_url: str, tmp_path: Pa
             me = (await http.get("/v1/me")).json()["principal"]
             assert (await http.delete(f"/v1/api_keys/{me['key_id']}")).status_code == 200
         # As if a directory had put her out.
-        with psycopg.connect(plain, autocommit=True) as connection:
-            connection.execute(
+        async with await psycopg.AsyncConnection.connect(plain, autocommit=True) as connection:
+            await connection.execute(
                 "INSERT INTO users_people (organization_id, user_id, deactivated_at, created_at,"
                 " updated_at) VALUES (%s, 'ann', 1, 1, 1)",
                 (me["organization_id"],),
             )
         path = tmp_path / "new.key"
-        done = recover("--output", str(path), "--user", "ann", url=plain)
+        done = await recover("--output", str(path), "--user", "ann", url=plain)
         assert done.returncode == 0, done.stderr
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         secret = path.read_text().strip()
@@ -66,10 +72,10 @@ async def test_demands_of_certificates_are_taken_away(database_url: str, tmp_pat
         await until(lambda: http.get("/v1/me"), holds=lambda got: got.status_code == 403)
         path = tmp_path / "new.key"
         plain = database_url.replace("+psycopg", "")
-        done = recover("--output", str(path), url=plain)
+        done = await recover("--output", str(path), url=plain)
         assert done.returncode == 0, done.stderr
         assert (await http.get("/v1/me")).status_code == 403
-        done = recover("--output", str(path), "--without-certificates", url=plain)
+        done = await recover("--output", str(path), "--without-certificates", url=plain)
         assert done.returncode == 0, done.stderr
         await until(lambda: http.get("/v1/me"), 2.0, holds=lambda got: got.status_code == 200)
         assert [it["active"] for it in (await http.get(url)).json()["data"]] == [False]
@@ -83,12 +89,12 @@ def data() -> Iterator[Path]:
 
 
 async def test_it_uses_the_database_of_a_data_folder_running_or_not(data: Path) -> None:
-    assert recover("--data", str(data)).returncode == 0
+    assert (await recover("--data", str(data))).returncode == 0
     first = (data / "owner.key").read_text()
     server = EmbeddedPostgres(data / "postgres")
     url = await server.start()
     try:
-        done = recover("--data", str(data))
+        done = await recover("--data", str(data))
         assert done.returncode == 0, done.stderr
         assert (data / "owner.key").read_text() != first
         async with await psycopg.AsyncConnection.connect(url.replace("+psycopg", "")) as connection:
@@ -100,7 +106,7 @@ async def test_it_uses_the_database_of_a_data_folder_running_or_not(data: Path) 
         await server.stop()
 
 
-def test_a_missing_folder_is_no_installation(tmp_path: Path) -> None:
-    done = recover("--data", str(tmp_path / "none"))
+async def test_a_missing_folder_is_no_installation(tmp_path: Path) -> None:
+    done = await recover("--data", str(tmp_path / "none"))
     assert done.returncode == 2
     assert "no data folder" in done.stderr

@@ -166,8 +166,8 @@ async def test_a_domain_whose_record_stays_away_is_lost(
     async def after_days(days: int) -> dict[str, Any]:
         late = "UPDATE users_mail_domains SET checked_at = 0, missing_since = CASE"
         late += " WHEN missing_since > 0 THEN missing_since - 86400 * %s ELSE 0 END"
-        with psycopg.connect(plain, autocommit=True) as connection:
-            connection.execute(late, (days,))
+        async with await psycopg.AsyncConnection.connect(plain, autocommit=True) as connection:
+            await connection.execute(late, (days,))
         await proof.sweep()
         found: dict[str, Any] = (await owner.ask("GET", f"{DOMAINS}/a.example")).json()
         return found

@@ -206,8 +206,10 @@ async def test_who_is_deactivated_does_not_come_in(
 
     await trust(owner, issuer)
     ann = await by_invite(owner, "ann", role="reader")
-    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("UPDATE users_people SET deactivated_at = 1")
+    async with await psycopg.AsyncConnection.connect(
+        database_url.replace("+psycopg", ""), autocommit=True
+    ) as connection:
+        await connection.execute("UPDATE users_people SET deactivated_at = 1")
     async with Browser("ann") as browser:
         assert (await browser.open(login(owner))).status_code == 403
     assert ann.id

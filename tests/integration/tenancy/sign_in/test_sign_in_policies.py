@@ -60,9 +60,11 @@ async def test_a_session_of_which_nothing_is_known_administers_nothing(
     ann = await by_invite(owner, "ann", role="owner")
     assert (await put(owner, administrators_amr=["otp"])).status_code == 200
     assert await may(ann, "members.write")
-    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("DELETE FROM users_sessions WHERE id = %s", (ann.id,))
-        connection.execute("INSERT INTO users_key_changes (key_id) VALUES (%s)", (ann.id,))
+    async with await psycopg.AsyncConnection.connect(
+        database_url.replace("+psycopg", ""), autocommit=True
+    ) as connection:
+        await connection.execute("DELETE FROM users_sessions WHERE id = %s", (ann.id,))
+        await connection.execute("INSERT INTO users_key_changes (key_id) VALUES (%s)", (ann.id,))
     await until(lambda: may(ann, "members.write"), SECONDS, holds=lambda allowed: not allowed)
     assert await may(ann, "jobs.write")
 
@@ -76,16 +78,20 @@ async def test_who_showed_it_long_ago_shows_it_again(
     locked = (await put(owner, administrators_max_age=3600)).json()["error"]
     assert (locked["code"], locked["param"]) == ("no_owner_signed_in", "administrators_max_age")
     ann = await by_invite(owner, "ann", role="owner")
-    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(
+        database_url.replace("+psycopg", ""), autocommit=True
+    ) as connection:
         # As of an issuer that says no time.
-        connection.execute("UPDATE users_sessions SET auth_at = 0")
+        await connection.execute("UPDATE users_sessions SET auth_at = 0")
         assert (await put(owner, administrators_max_age=3600)).status_code == 409
-        connection.execute("UPDATE users_sessions SET auth_at = extract(epoch FROM now())")
+        await connection.execute("UPDATE users_sessions SET auth_at = extract(epoch FROM now())")
     assert (await put(owner, administrators_max_age=3600)).status_code == 200
     assert await may(ann, "members.write")
-    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("UPDATE users_sessions SET auth_at = auth_at - 3598")
-        connection.execute("INSERT INTO users_key_changes (key_id) VALUES (%s)", (ann.id,))
+    async with await psycopg.AsyncConnection.connect(
+        database_url.replace("+psycopg", ""), autocommit=True
+    ) as connection:
+        await connection.execute("UPDATE users_sessions SET auth_at = auth_at - 3598")
+        await connection.execute("INSERT INTO users_key_changes (key_id) VALUES (%s)", (ann.id,))
     # By itself, once the time has come.
     await until(lambda: may(ann, "members.write"), 5, holds=lambda allowed: not allowed)
     async with Browser("ann") as browser:
