@@ -24,7 +24,8 @@ def replicated(folder: Path, host: str) -> Iterator[tuple[Windlass, str]]:
     authority = folder / "pki" / "ca.crt"
     with ExitStack() as stack:
         stack.enter_context(trusting(authority))
-        shared = stack.enter_context(shared_stores(folder, stack.enter_context(start_postgres())))
+        database = stack.enter_context(start_postgres())
+        shared = stack.enter_context(shared_stores(folder, database, host=host))
         listed = shared.pop("list")
         ports = {name: [free_port() for _ in NAMES] for name in ("http", "grpc", "kubernetes")}
         fronts = {

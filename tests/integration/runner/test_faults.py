@@ -10,6 +10,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file, save_file
 from tests.integration.runner.cases import Case
+from tests.support.processes.windlass import free_port
 
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass_agent.executors.process.jobs.logs import RedactedLog
@@ -190,6 +191,23 @@ async def test_a_store_that_stays_away_ends_the_job(case: Case) -> None:
     runner = await case.start("--patience", "1")
     assert await runner.wait() == 1
     assert case.errors()[0] == "download_failed"
+
+
+async def test_a_store_that_cannot_be_reached_is_told(case: Case) -> None:
+    """Before its patience ends, once, and without its address."""
+    case.assign()
+    case.agent.assignment.training_file.url = f"http://127.0.0.1:{free_port()}/train.jsonl?secret"
+    runner = await case.start("--patience", "60")
+    await case.until(lambda: _warnings(case))
+    runner.terminate()
+    await runner.wait()
+    (warning,) = _warnings(case)
+    assert "cannot be downloaded now; retrying: the object store cannot be reached." in warning
+    assert "127.0.0.1" not in warning
+
+
+def _warnings(case: Case) -> list[str]:
+    return [e.message for e in case.agent.events.values() if e.level == pb.LEVEL_WARN]
 
 
 async def test_an_interrupted_download_goes_on_where_it_ended(case: Case) -> None:

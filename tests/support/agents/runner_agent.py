@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import grpc
 from aiohttp import web
@@ -145,7 +146,7 @@ class RunnerAgent(services.RunnerServiceServicer):
             files.append(answer.evaluation.file)
         for file in [*files, *companions, answer.validation_file]:
             if file.url:
-                file.url = f"{self._root}/{file.url}?issue={self._asked}"
+                file.url = urljoin(f"{self._root}/", f"{file.url}?issue={self._asked}")
         if not self.assignment.HasField("validation_file"):
             answer.ClearField("validation_file")
         if not self.assignment.HasField("resume"):

@@ -123,11 +123,11 @@ def _replicas(data: Path, url: str, settings: Mapping[str, Any]) -> Iterator[Win
 
 
 @contextlib.contextmanager
-def shared_stores(data: Path, url: str) -> Iterator[dict[str, Any]]:
-    """Yields the settings that the replicas share."""
+def shared_stores(data: Path, url: str, *, host: str = "127.0.0.1") -> Iterator[dict[str, Any]]:
+    """Yields the settings that the replicas share; the object store listens on `host`."""
     folder = data / "swift"
     folder.mkdir()
-    with swift.start_swift(folder) as store:
+    with swift.start_swift(folder, host) as store:
         objects = {
             "kind": "s3",
             "bucket": BUCKET,

@@ -78,7 +78,11 @@ class AttemptRunner:
         self._link = link
         self._reporter = reporter
         self._inputs = Inputs(
-            link, session, config.workdir / "inputs", patience_seconds=config.patience_seconds
+            link,
+            session,
+            config.workdir / "inputs",
+            patience_seconds=config.patience_seconds,
+            warn=reporter.warn,
         )
         self._uploader = Uploader(
             link, session, patience_seconds=config.patience_seconds, warn=reporter.warn

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import aiohttp
@@ -12,6 +13,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.runner.v1 import runner_pb2 as pb
 from windlass.backends import adapters
 from windlass.modelfiles import RefusedDocument, check_folder
+from windlass_agent.download import said_of_store
 from windlass_agent.runner.protocol.link import AgentLink, backoff
 from windlass_agent.runner.protocol.outcome import Failure
 
@@ -22,6 +24,8 @@ _PARALLEL = 4
 _CHUNK_BYTES = 1 << 20
 _EXPIRED = frozenset({401, 403, 410})
 _CORRUPT_LIMIT = 3
+# So many failures of a file in a row may pass unsaid: a connection is lost now and then.
+_QUIET_TRIES = 3
 
 
 class _Interrupted(Exception):
@@ -42,11 +46,14 @@ class Inputs:
         folder: Path,
         *,
         patience_seconds: float,
+        warn: Callable[[str], None],
     ) -> None:
         self._link = link
         self._session = session
         self._folder = folder
         self._patience_seconds = patience_seconds
+        self._warn = warn
+        self._has_warned = False
         self._files: dict[str, models_pb2.FileUrl] = {}
         self._renewing = asyncio.Lock()
 
@@ -71,7 +78,7 @@ class Inputs:
         part = self._folder / f"{name}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
         clock = asyncio.get_running_loop().time
-        corrupt, size, alive, pauses = 0, -1, clock(), backoff()
+        corrupt, size, alive, tries, pauses = 0, -1, clock(), itertools.count(1), backoff()
         while True:
             try:
                 digest = await self._continue(name, part)
@@ -81,16 +88,26 @@ class Inputs:
                 corrupt += 1
                 part.unlink()
                 reason = "what arrived does not match its checksum"
-            except (_Interrupted, aiohttp.ClientError, TimeoutError) as error:
-                reason = str(error) or type(error).__name__
+            except _Interrupted as error:
+                reason = str(error)
                 if isinstance(error, _Expired):
                     await self._renew(name, self._files[name].url)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                reason = said_of_store(error)
             reached = part.stat().st_size if part.exists() else -1
             if reached > size:
-                size, alive, pauses = reached, clock(), backoff()
+                size, alive, tries, pauses = reached, clock(), itertools.count(1), backoff()
             if corrupt == _CORRUPT_LIMIT or clock() - alive > self._patience_seconds:
                 raise Failure("download_failed", f"{name} could not be downloaded: {reason}.")
+            if next(tries) == _QUIET_TRIES:
+                self._say(f"{name} cannot be downloaded now; retrying: {reason}.")
             await pauses.pause()
+
+    def _say(self, warning: str) -> None:
+        """Warns once, for the first file: the others mostly wait for the same store."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(warning)
 
     async def _continue(self, name: str, part: Path) -> bytes:
         """Downloads what is missing of a file; returns the digest of all of it."""
