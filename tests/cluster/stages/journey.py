@@ -46,6 +46,8 @@ class Journey:
     clusters: dict[str, TestCluster]
     # Where agents call.
     address: str
+    # Ports of this machine that pods reach beside Windlass and their agent.
+    others: list[int] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
     agents: dict[str, Agent] = field(default_factory=dict)
     projects: dict[str, Project] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Journey:
 
     def egress(self, runner_port: int) -> list[dict[str, Any]]:
         """The egress of pods: Windlass and their agent, on this machine by all its names."""
-        ports = [self.windlass.port, runner_port]
+        ports = [self.windlass.port, runner_port, *self.others]
         return [
             {"cidr": f"{cluster.host}/32", "ports": ports} for cluster in self.clusters.values()
         ]

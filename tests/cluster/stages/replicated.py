@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.cluster.provision.identities import Authority
 from tests.cluster.stages.journey import trusting
@@ -15,10 +16,11 @@ NAMES = ("one", "two")
 
 
 @contextmanager
-def replicated(folder: Path, host: str) -> Iterator[tuple[Windlass, str]]:
+def replicated(folder: Path, host: str) -> Iterator[tuple[Windlass, str, int]]:
     """Servers with data folders of their own on one database and one bucket.
 
-    Yields the whole and where agents call. `host` is this machine as pods know it.
+    Yields the whole, where agents call, and the port of the bucket's store, which pods call too.
+    `host` is this machine as pods know it.
     """
     Authority(folder / "pki").issue("server", "windlass", [], ["127.0.0.1", "localhost", host])
     authority = folder / "pki" / "ca.crt"
@@ -40,7 +42,9 @@ def replicated(folder: Path, host: str) -> Iterator[tuple[Windlass, str]]:
             one.port, one.ca = mine["http"], authority
             stack.enter_context(running(one, divisible=False))
             whole.replicas.append(one)
-        yield whole, f"grpcs://127.0.0.1:{fronts['grpc']}"
+        store = urlsplit(shared["objects"]["endpoint_url"]).port
+        assert store
+        yield whole, f"grpcs://127.0.0.1:{fronts['grpc']}", store
 
 
 def _settings(
