@@ -4,19 +4,19 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from windlass.core.clock import now_seconds
+from windlass.core.objects import folders
 from windlass.core.objects.batches import Expectation, batched
 from windlass.core.objects.port import (
     InvalidKey,
@@ -40,7 +40,7 @@ _READ_BYTES = 2**20
 _THREADS = 16
 # Younger temporary files may belong to a put that has not locked its own yet.
 _ORPHAN_SECONDS = 60.0
-_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_PAGE = 1000
 
 
 class FilesystemStore:
@@ -93,7 +93,7 @@ class FilesystemStore:
         with storage_errors():
             try:
                 file = path.open("rb", buffering=0)
-            except _MISSING:
+            except folders.MISSING:
                 raise ObjectNotFound(f"There is no object {key}.") from None
         return file, os.fstat(file.fileno()).st_size
 
@@ -110,17 +110,14 @@ class FilesystemStore:
     async def head(self, key: str) -> ObjectInfo | None:
         """See ObjectStore.head."""
         path = self._path(key)
-        try:
-            return _info(key, path) if path.is_file() else None
-        except _MISSING:
-            return None
+        return folders.info(key, path) if path.is_file() else None
 
     async def delete(self, key: str) -> None:
         """See ObjectStore.delete."""
         path = self._path(key)
 
         def remove() -> None:
-            with storage_errors(), suppress(*_MISSING):
+            with storage_errors(), suppress(*folders.MISSING):
                 if path.is_file():
                     path.unlink()
                     self._prune(path.parent)
@@ -128,31 +125,26 @@ class FilesystemStore:
         await self._run(remove)
 
     async def delete_prefix(self, prefix: str) -> int:
-        """See ObjectStore.delete_prefix: out of sight at once, then removed."""
+        """See ObjectStore.delete_prefix."""
+        folder, number = self._path(validate_prefix(prefix)[:-1]), 0
+        async for page in self._pages(folders.removed(folder)):
+            number += len(page)
+        await self._run(self._prune, folder.parent)
+        return number
+
+    async def count(self, prefix: str) -> tuple[int, int]:
+        """See ObjectStore.count."""
         folder = self._path(validate_prefix(prefix)[:-1])
-        trash = self._incoming / secrets.token_hex(16)
-
-        def remove() -> int:
-            if not folder.is_dir():
-                return 0
-            with storage_errors(), suppress(*_MISSING):
-                folder.rename(trash)
-                self._prune(folder.parent)
-            count = sum(len(files) for _, _, files in os.walk(trash))
-            shutil.rmtree(trash, ignore_errors=True)
-            return count
-
-        return await self._run(remove)
+        number = size = 0
+        async for page in self._pages(folders.sizes(folder)):
+            number, size = number + len(page), size + sum(page)
+        return number, size
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore.list."""
-        pending = [self._path(validate_prefix(prefix)[:-1]) if prefix else self._content]
-        while pending:
-            path = pending.pop()
-            key = path.relative_to(self._content).as_posix()
-            if path.is_dir():
-                pending.extend(reversed(await self._run(_children, path)))
-            elif (found := await self.head(key)) is not None:
+        folder = self._path(validate_prefix(prefix)[:-1]) if prefix else self._content
+        async for page in self._pages(folders.infos(folder, prefix)):
+            for found in page:
                 yield found
 
     async def digest(self, key: str) -> Sha256:
@@ -232,21 +224,16 @@ class FilesystemStore:
                 folder.rmdir()
                 folder = folder.parent
 
+    async def _pages(self, found: Iterator[T]) -> AsyncIterator[Sequence[T]]:
+        """What a walk finds, by pages, so that whoever stops it waits for one page at most."""
+
+        def page() -> Sequence[T]:
+            with storage_errors():
+                return tuple(islice(found, _PAGE))
+
+        while some := await self._run(page):
+            yield some
+
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
-
-
-def _info(key: str, path: Path) -> ObjectInfo:
-    status = path.stat()
-    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-
-
-def _children(folder: Path) -> Sequence[Path]:
-    """Returns entries in the order of S3, which compares whole keys: folders sort with a slash."""
-    try:
-        with os.scandir(folder) as entries:
-            named = [(e.name + "/" if e.is_dir() else e.name, e.path) for e in entries]
-    except _MISSING:
-        return []
-    return [Path(path) for _, path in sorted(named)]

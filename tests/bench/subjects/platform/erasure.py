@@ -19,7 +19,7 @@ import aiohttp
 import psycopg
 from tests.bench import machine
 from tests.bench.figures import Figure, Options, plain
-from tests.bench.load import percentile, paced
+from tests.bench.load import paced, percentile
 from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, served_on
 from tests.support.factories.tenants import Caller, make_tenants, new_project
 from tests.support.processes.front_door import GOOD, jsonl, upload
