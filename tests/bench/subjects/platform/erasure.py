@@ -3,7 +3,7 @@
 `windlass serve` as it is by default, one process. Each file is a row and an object of a few bytes,
 in ten projects. The peer is a loop that unlinks as many objects in folders of the same shape, a
 process of its own. The other organization lists its files all the while: during either, and in
-quiet before, between and after.
+quiet before, between and after. An S3 server has fewer objects: a Swift on the same machine.
 """
 
 import asyncio
@@ -12,15 +12,20 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import boto3
 import psycopg
 from tests.bench import machine
 from tests.bench.figures import Figure, Options, plain
 from tests.bench.load import paced, percentile
 from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, served_on
+from tests.support.environments.postgres import reachable_folder
+from tests.support.environments.swift import ACCESS_KEY, REGION, SECRET_KEY, Swift, start_swift
 from tests.support.factories.tenants import Caller, make_tenants, new_project
 from tests.support.processes.front_door import GOOD, jsonl, upload
 
@@ -28,7 +33,9 @@ T = TypeVar("T")
 
 OBJECTS, QUICK_OBJECTS = 1_000_000, 20_000
 QUIET_SECONDS, QUICK_QUIET_SECONDS = 20.0, 3.0
-PROJECTS, SHOWN = 10, 20
+STORED, QUICK_STORED = 5000, 500
+PROJECTS, SHOWN, BATCH = 10, 20, 1000
+BUCKET = "windlass"
 RATE, POLL_SECONDS = 50.0, 0.2
 TITLE = "Acme"
 CONTENT = b'{"messages": []}\n'
@@ -47,6 +54,10 @@ FROM unnest(%(projects)s::text[]) AS p (id), LATERAL (
 
 async def measure(options: Options) -> list[Figure]:
     """See the module."""
+    return [*await _in_a_folder(options), await _in_a_bucket(options)]
+
+
+async def _in_a_folder(options: Options) -> list[Figure]:
     objects = QUICK_OBJECTS if options.quick else OBJECTS
     pause = QUICK_QUIET_SECONDS if options.quick else QUIET_SECONDS
     async with served_on(SETTINGS) as (plant, url):
@@ -72,6 +83,24 @@ async def measure(options: Options) -> list[Figure]:
         live.beside_quiet("erasure_live_p99_bare", "bare"),
         plain("erasure_memory", growth, "MiB"),
     ]
+
+
+async def _in_a_bucket(options: Options) -> Figure:
+    """The same beside listing and deleting by the thousand, without anybody else."""
+    objects = QUICK_STORED if options.quick else STORED
+    with reachable_folder() as folder, start_swift(folder) as server:
+        client = _client(server)
+        client.create_bucket(Bucket=BUCKET)
+        await asyncio.to_thread(_store, client, ["bare"], objects)
+        floor = await asyncio.to_thread(_bare_bucket, client)
+        async with served_on({**SETTINGS, "objects": _place(server)}) as (plant, url):
+            owner = make_tenants(plant.windlass).owner
+            projects = [new_project(owner, f"Part {number}") for number in range(PROJECTS)]
+            await asyncio.to_thread(_store, client, projects, objects // PROJECTS)
+            _insert(url, owner.organization_id, projects, objects // PROJECTS)
+            ours, _ = await _erased(plant, owner, objects)
+    figure = Figure(name="erasure_s3", value=ours, unit="s")
+    return figure.beside("list and delete loop", floor).at_most_times(2)
 
 
 class _Live:
@@ -127,6 +156,43 @@ def _insert(url: str, organization: str, projects: list[str], each: int) -> None
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(_ROWS, values)
         connection.execute("VACUUM ANALYZE files_files")
+
+
+def _place(server: Swift) -> dict[str, str]:
+    return {
+        "kind": "s3",
+        "bucket": BUCKET,
+        "endpoint_url": server.url,
+        "region": REGION,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
+
+
+def _client(server: Swift) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    )
+
+
+def _store(client: Any, projects: list[str], each: int) -> None:
+    keys = [f"files/{project}/{number:08}" for project in projects for number in range(each)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: client.put_object(Bucket=BUCKET, Key=key, Body=CONTENT), keys))
+
+
+def _bare_bucket(client: Any) -> float:
+    """Seconds of the loop."""
+    began = time.perf_counter()
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    keys = ({"Key": found["Key"]} for page in pages for found in page.get("Contents", ()))
+    while some := list(islice(keys, BATCH)):
+        client.delete_objects(Bucket=BUCKET, Delete={"Objects": some, "Quiet": True})
+    return time.perf_counter() - began
 
 
 async def _bare(folder: Path) -> float:
