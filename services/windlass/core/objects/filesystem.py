@@ -225,7 +225,7 @@ class FilesystemStore:
                 folder = folder.parent
 
     async def _pages(self, found: Iterator[T]) -> AsyncIterator[Sequence[T]]:
-        """What a walk finds, by pages, so that whoever stops it waits for one page at most."""
+        """Yields what a walk finds, by pages: whoever stops it waits for one page at most."""
 
         def page() -> Sequence[T]:
             with storage_errors():

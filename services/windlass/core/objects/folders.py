@@ -25,7 +25,7 @@ def infos(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
 
 
 def info(key: str, path: Path) -> ObjectInfo | None:
-    """One object; None when there is none."""
+    """Returns one object, None when there is none."""
     with suppress(*MISSING):
         status = path.stat()
         return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

@@ -127,9 +127,12 @@ class _Live:
                 took.append(time.perf_counter() - began)
 
             task = asyncio.create_task(work)
-            while not task.done():
-                await paced(call, count=int(RATE), rate=RATE)
-            return await task
+            try:
+                while not task.done():
+                    await paced(call, count=int(RATE), rate=RATE)
+                return await task
+            finally:
+                task.cancel()
 
     def beside_quiet(self, name: str, during: str) -> Figure:
         """The 99th percentile during some work, beside that without."""
