@@ -19,7 +19,7 @@ from tests.contract.object_content import MIB, read, repeated, stream
 from tests.support.environments.required import lacking
 from tests.support.waiting import until
 
-from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull, folders
+from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull, folder_walk
 
 
 def _store(root: Path) -> FilesystemStore:
@@ -42,7 +42,7 @@ async def test_a_removal_that_was_broken_off_ends_with_the_next(
 ) -> None:
     for number in range(6):
         await filesystem.store.put(f"a/{number % 2}/{number}", stream(b"xy"))
-    begun = folders.removed(tmp_path / "objects" / "content" / "a")
+    begun = folder_walk.removed(tmp_path / "objects" / "content" / "a")
     assert len(list(islice(begun, 4))) == 4
     assert await filesystem.store.count("a/") == (2, 4)
     assert await filesystem.leftovers() == []
