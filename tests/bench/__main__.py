@@ -21,6 +21,7 @@ FAMILIES = {
         "revocation": (1.0, 0.3),
         "scim": (4.0, 0.5),
         "sign_in": (0.5, 0.2),
+        "erasure": (8.0, 0.7),
         "tunnel": (3.0, 0.7),
         "confined_start": (4.0, 1.0),
         "authorization": (0.1, 0.1),

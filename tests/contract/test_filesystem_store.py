@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -18,7 +19,7 @@ from tests.contract.object_content import MIB, read, repeated, stream
 from tests.support.environments.required import lacking
 from tests.support.waiting import until
 
-from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull
+from windlass.core.objects import FilesystemStore, InvalidKey, StorageFull, folder_walk
 
 
 def _store(root: Path) -> FilesystemStore:
@@ -34,6 +35,20 @@ async def test_nobody_else_can_read(filesystem: Subject, tmp_path: Path) -> None
     for path in (tmp_path / "objects").rglob("*"):
         expected = 0o700 if path.is_dir() else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+async def test_a_removal_that_was_broken_off_ends_with_the_next(
+    filesystem: Subject, tmp_path: Path
+) -> None:
+    for number in range(6):
+        await filesystem.store.put(f"a/{number % 2}/{number}", stream(b"xy"))
+    begun = folder_walk.removed(tmp_path / "objects" / "content" / "a")
+    assert len(list(islice(begun, 4))) == 4
+    assert await filesystem.store.count("a/") == (2, 4)
+    assert await filesystem.leftovers() == []
+    assert await filesystem.store.delete_prefix("a/") == 2
+    assert list((tmp_path / "objects" / "content").iterdir()) == []
+    assert list(begun) == []
 
 
 async def test_a_put_of_a_wrong_digest_leaves_nothing(filesystem: Subject) -> None:

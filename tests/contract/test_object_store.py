@@ -107,6 +107,7 @@ async def test_what_is_missing(subject: Subject) -> None:
         await subject.store.digest("no/such")
     await subject.store.delete("no/such")
     assert await subject.store.delete_prefix("no/") == 0
+    assert await subject.store.count("no/") == (0, 0)
     assert await keys(subject.store, "no/") == []
 
 
@@ -116,6 +117,7 @@ async def test_delete(subject: Subject) -> None:
     await subject.store.delete("a/1")
     await subject.store.delete("a/1")
     assert await keys(subject.store) == ["a/b/2", "a/b/c/3", "ab/4"]
+    assert await subject.store.count("a/") == (2, 2)
     assert await subject.store.delete_prefix("a/") == 2
     assert await keys(subject.store) == ["ab/4"]
     await subject.store.put("a/b/2", stream(b"again"))
@@ -134,6 +136,7 @@ async def test_listing_is_complete_and_in_order_beyond_a_page(subject: Subject) 
         for key in wanted:
             group.create_task(put(key))
     assert await keys(subject.store, "many/") == wanted
+    assert await subject.store.count("many/") == (len(wanted), len(wanted))
     assert await subject.store.delete_prefix("many/") == len(wanted)
 
 
@@ -227,8 +230,9 @@ async def test_keys_that_would_escape(subject: Subject, key: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "a", "/", "../", "a/../", "a//"])
 async def test_prefixes_are_whole_folders(subject: Subject, prefix: str) -> None:
-    with pytest.raises(InvalidKey):
-        await subject.store.delete_prefix(prefix)
+    for operation in (subject.store.delete_prefix, subject.store.count):
+        with pytest.raises(InvalidKey):
+            await operation(prefix)
 
 
 async def test_presigned_urls(subject: Subject) -> None:

@@ -1,37 +1,45 @@
-"""An eraser whose lease another process takes while it lists removes nothing of what it listed."""
+"""An eraser whose lease another process takes while it counts removes nothing."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
+from tests.support.waiting import until
 
 from windlass.core.db import Database
 from windlass.core.leaving import eraser
 from windlass.core.leaving.claims import LeavingClaims, ObjectClaim, by_project
 from windlass.core.leaving.tables import ERASING, PENDING, erasures, steps
-from windlass.core.objects import ObjectInfo
 
 
 class Objects:
-    """An object store whose listing lasts longer than the lease."""
+    """An object store whose counting lasts longer than the lease."""
 
     def __init__(self, database: Database):
         self._database = database
         self.removed: list[str] = []
         self.is_taken = False
 
-    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        for number in range(3):
-            yield ObjectInfo(key=f"{prefix}{number}", bytes=1, modified_at=datetime.now(UTC))
-            if self.is_taken:
-                async with self._database.begin() as connection:
-                    taken = steps.update().values(lease_owner="another")
-                    await connection.execute(taken)
+    async def count(self, prefix: str) -> tuple[int, int]:
+        before = await self._lease()
+        if self.is_taken:
+            async with self._database.begin() as connection:
+                await connection.execute(steps.update().values(lease_owner="another"))
+        else:
+            await until(self._lease, holds=lambda lease: lease > before)
+        return 3, 3
 
     async def delete_prefix(self, prefix: str) -> None:
         self.removed.append(prefix)
+
+    async def _lease(self) -> datetime:
+        async with self._database.autocommit() as connection:
+            found: datetime = (
+                await connection.execute(sa.select(steps.c.lease_until))
+            ).scalar_one()
+        return found
 
 
 @pytest.fixture
@@ -58,10 +66,10 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-async def test_a_long_listing_keeps_its_lease_or_stops(
+async def test_a_long_count_keeps_its_lease_or_stops(
     database: Database, monkeypatch: pytest.MonkeyPatch, is_taken: bool
 ) -> None:
-    monkeypatch.setattr(eraser, "RENEWED_EVERY", 2)
+    monkeypatch.setattr(eraser, "RENEW_SECONDS", 0.02)
     objects = Objects(database)
     objects.is_taken = is_taken
     claims = LeavingClaims("files", (), (ObjectClaim("files", by_project("files")),))

@@ -1,6 +1,8 @@
 """One service's part of erasures: its own objects and rows, in batches, by leased work."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,11 +26,9 @@ from windlass.core.objects import ObjectStore
 
 log = telemetry.logger("leaving")
 TOPIC = "erasures"
-LEASE_SECONDS = 120.0
+LEASE_SECONDS, RENEW_SECONDS = 120.0, 30.0
 POLL_SECONDS = 2.0
 ROWS, PREFIXES = 5000, 200
-# Listing so many takes far less than a lease lasts.
-RENEWED_EVERY = 10_000
 LONGEST_PAUSE = 300
 _MESSAGE_LENGTH = 500
 
@@ -87,7 +87,8 @@ class Eraser:
                 if waits_for:
                     await work.rest(waits_for, seconds=2)
                     continue
-                await self._erase(work, scope)
+                async with work.kept():
+                    await self._erase(work, scope)
                 await work.update(state=DONE, message="", **released())
                 reach(f"erasures.{self._claims.service}.done")
             except LeaseLost:
@@ -124,12 +125,9 @@ class Eraser:
         number = size = 0
         present = []
         for prefix in prefixes:
-            before = number
-            async for info in self._objects.list(prefix):
-                number, size = number + 1, size + info.bytes
-                if number % RENEWED_EVERY == 0:
-                    await work.update()
-            if number > before:
+            objects, taken = await self._objects.count(prefix)
+            if objects:
+                number, size = number + objects, size + taken
                 present.append(prefix)
         if present:
             await work.update(batch={"prefixes": present, "objects": number, "bytes": size})
@@ -194,6 +192,21 @@ class _Step:
         query = erasures.select().where(erasures.c.id == self.row.erasure_id)
         async with self._database.autocommit() as connection:
             return scope_of((await connection.execute(query)).one())
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Renews the lease until the end of the block, however long its work takes."""
+        renewing = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self.update()
 
     async def update(self, **values: Any) -> None:
         async with self._database.begin() as connection:

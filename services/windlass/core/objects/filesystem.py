@@ -4,20 +4,24 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
+import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from windlass.core.clock import now_seconds
+from windlass.core.objects import folder_walk
 from windlass.core.objects.batches import Expectation, batched
+from windlass.core.objects.folder_walk import MISSING, entries
 from windlass.core.objects.port import (
     InvalidKey,
     ObjectInfo,
@@ -40,7 +44,8 @@ _READ_BYTES = 2**20
 _THREADS = 16
 # Younger temporary files may belong to a put that has not locked its own yet.
 _ORPHAN_SECONDS = 60.0
-_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+# What a thread does at once; more is for a process.
+_PAGE = 1000
 
 
 class FilesystemStore:
@@ -93,7 +98,7 @@ class FilesystemStore:
         with storage_errors():
             try:
                 file = path.open("rb", buffering=0)
-            except _MISSING:
+            except MISSING:
                 raise ObjectNotFound(f"There is no object {key}.") from None
         return file, os.fstat(file.fileno()).st_size
 
@@ -110,17 +115,14 @@ class FilesystemStore:
     async def head(self, key: str) -> ObjectInfo | None:
         """See ObjectStore.head."""
         path = self._path(key)
-        try:
-            return _info(key, path) if path.is_file() else None
-        except _MISSING:
-            return None
+        return _info(key, path) if path.is_file() else None
 
     async def delete(self, key: str) -> None:
         """See ObjectStore.delete."""
         path = self._path(key)
 
         def remove() -> None:
-            with storage_errors(), suppress(*_MISSING):
+            with storage_errors(), suppress(*MISSING):
                 if path.is_file():
                     path.unlink()
                     self._prune(path.parent)
@@ -128,32 +130,23 @@ class FilesystemStore:
         await self._run(remove)
 
     async def delete_prefix(self, prefix: str) -> int:
-        """See ObjectStore.delete_prefix: out of sight at once, then removed."""
+        """See ObjectStore.delete_prefix."""
         folder = self._path(validate_prefix(prefix)[:-1])
-        trash = self._incoming / secrets.token_hex(16)
+        number, _ = await self._walk("removed", folder)
+        await self._run(self._prune, folder.parent)
+        return number
 
-        def remove() -> int:
-            if not folder.is_dir():
-                return 0
-            with storage_errors(), suppress(*_MISSING):
-                folder.rename(trash)
-                self._prune(folder.parent)
-            count = sum(len(files) for _, _, files in os.walk(trash))
-            shutil.rmtree(trash, ignore_errors=True)
-            return count
-
-        return await self._run(remove)
+    async def count(self, prefix: str) -> tuple[int, int]:
+        """See ObjectStore.count."""
+        return await self._walk("sizes", self._path(validate_prefix(prefix)[:-1]))
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore.list."""
-        pending = [self._path(validate_prefix(prefix)[:-1]) if prefix else self._content]
-        while pending:
-            path = pending.pop()
-            key = path.relative_to(self._content).as_posix()
-            if path.is_dir():
-                pending.extend(reversed(await self._run(_children, path)))
-            elif (found := await self.head(key)) is not None:
-                yield found
+        folder = self._path(validate_prefix(prefix)[:-1]) if prefix else self._content
+        found = _infos(folder, prefix)
+        while page := await self._run(lambda: tuple(islice(found, _PAGE))):
+            for one in page:
+                yield one
 
     async def digest(self, key: str) -> Sha256:
         """See ObjectStore.digest."""
@@ -232,21 +225,55 @@ class FilesystemStore:
                 folder.rmdir()
                 folder = folder.parent
 
+    async def _walk(self, walk: str, folder: Path) -> tuple[int, int]:
+        """Objects and bytes: of a page in a thread, and where there are more in a process."""
+
+        def begin() -> list[int]:
+            with storage_errors():
+                return list(islice(folder_walk.WALKS[walk](folder), _PAGE))
+
+        page = await self._run(begin)
+        if len(page) < _PAGE:
+            return len(page), sum(page)
+        number, size = await _walked(walk, folder)
+        if walk == "removed":
+            number += len(page)
+        return number, size
+
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
 
-def _info(key: str, path: Path) -> ObjectInfo:
-    status = path.stat()
-    return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-
-
-def _children(folder: Path) -> Sequence[Path]:
-    """Returns entries in the order of S3, which compares whole keys: folders sort with a slash."""
+async def _walked(walk: str, folder: Path) -> tuple[int, int]:
+    """What the program of a walk prints; it ends with the call."""
+    command = (sys.executable, "-I", "-S", folder_walk.__file__, walk, str(folder))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
-        with os.scandir(folder) as entries:
-            named = [(e.name + "/" if e.is_dir() else e.name, e.path) for e in entries]
-    except _MISSING:
-        return []
-    return [Path(path) for _, path in sorted(named)]
+        output, errors = await process.communicate()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            process.kill()
+        raise
+    if process.returncode:
+        reason = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StoreUnavailable(f"The object store's folder cannot be walked: {reason}")
+    number, size = map(int, output.split())
+    return number, size
+
+
+def _info(key: str, path: Path) -> ObjectInfo | None:
+    with suppress(*MISSING):
+        status = path.stat()
+        return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+    return None
+
+
+def _infos(folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+    """Yields in the order of S3, which compares whole keys: folders sort with a slash."""
+    named = [one.name + "/" if one.is_dir() else one.name for one in entries(folder)]
+    for name in sorted(named):
+        if name.endswith("/"):
+            yield from _infos(folder / name, prefix + name)
+        elif (found := _info(prefix + name, folder / name)) is not None:
+            yield found

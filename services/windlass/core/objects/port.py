@@ -122,7 +122,14 @@ class ObjectStore(Protocol):
         ...
 
     async def delete_prefix(self, prefix: str) -> int:
-        """Removes all below `prefix`, which ends in a slash; how many there were."""
+        """Removes all below `prefix`, which ends in a slash; how many there were.
+
+        A call that did not end has removed some of it, and the next one removes the rest.
+        """
+        ...
+
+    async def count(self, prefix: str) -> tuple[int, int]:
+        """The number of objects below `prefix`, which ends in a slash, and their bytes."""
         ...
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:

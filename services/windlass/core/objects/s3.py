@@ -139,6 +139,13 @@ class S3Store:
                 batch = []
         return count + await self._delete_all(batch)
 
+    async def count(self, prefix: str) -> tuple[int, int]:
+        """See ObjectStore.count."""
+        number = size = 0
+        async for found in self.list(validate_prefix(prefix)):
+            number, size = number + 1, size + found.bytes
+        return number, size
+
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore.list."""
         where = self._prefix + (validate_prefix(prefix) if prefix else "")
