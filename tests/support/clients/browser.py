@@ -8,6 +8,8 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 _REDIRECTS = (301, 302, 303, 307, 308)
+_KEYCLOAK_FORM = 'id="kc-form-login"'
+_LOOPBACK = "127.0.0.1"
 
 
 class Browser:
@@ -18,6 +20,7 @@ class Browser:
         # As a browser says of what a person asks for.
         headers = {"sec-fetch-site": "none", "user-agent": "Mozilla/5.0 (a test)"}
         self.http = httpx.AsyncClient(headers=headers, timeout=30)
+        self.http.event_hooks = {"response": [self._trust_loopback]}
 
     async def __aenter__(self) -> Self:
         return self
@@ -36,6 +39,9 @@ class Browser:
         self, page: httpx.Response, *, until: str = "", **fields: str
     ) -> httpx.Response:
         """Sends the form of a page, with its hidden fields."""
+        return await self._follow(await self._send(page, fields), until)
+
+    async def _send(self, page: httpx.Response, fields: dict[str, str]) -> httpx.Response:
         action = re.search(r'<form[^>]*action="([^"]+)"', page.text)
         assert action is not None, page.text
         hidden = re.findall(
@@ -43,8 +49,7 @@ class Browser:
         )
         target = urljoin(str(page.url), html.unescape(action[1]))
         headers = {"sec-fetch-site": "same-origin"}
-        answer = await self.http.post(target, data={**dict(hidden), **fields}, headers=headers)
-        return await self._follow(answer, until)
+        return await self.http.post(target, data={**dict(hidden), **fields}, headers=headers)
 
     async def press(self, page: httpx.Response, label: str, *, until: str = "") -> httpx.Response:
         """Presses the button of a page's form whose label begins so."""
@@ -55,6 +60,11 @@ class Browser:
                 return await self.submit(page, until=until, **{name: html.unescape(value)})
         raise AssertionError(f"no button {label!r}: {page.text}")
 
+    async def _trust_loopback(self, answer: httpx.Response) -> None:
+        """Sends Secure cookies of this machine by http too, as browsers do."""
+        for cookie in self.http.cookies.jar:
+            cookie.secure = cookie.secure and cookie.domain != _LOOPBACK
+
     async def _follow(self, page: httpx.Response, until: str) -> httpx.Response:
         for _ in range(20):
             if page.status_code in _REDIRECTS:
@@ -62,6 +72,8 @@ class Browser:
                 if until and target.startswith(until):
                     return page
                 page = await self.http.get(target)
+            elif _KEYCLOAK_FORM in page.text:
+                page = await self._send(page, {"username": self.person, "password": self.person})
             elif "/interaction/" in urlsplit(str(page.url)).path and page.status_code == 200:
                 page = await self._answer(page)
             else:

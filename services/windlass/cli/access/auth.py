@@ -47,7 +47,7 @@ def login(
     ] = False,
 ) -> None:
     """Signs in, or verifies a key and stores it; without --api-key it is asked for, or read from
-    stdin. With --web, --organization names whose own issuers to offer.
+    stdin. With --web or --device, --organization names whose own issuers to offer.
     """
     stored, flags = context.load(), call.flags
     entry = _server(call, stored.known.get(name))
@@ -106,16 +106,14 @@ def _signed_in(call: Call, entry: Context, *, web: bool, along: Mapping[str, str
 
     from windlass.cli.access import sign_in
 
+    named = {"organization": call.flags.organization}
     if web:
         tokens = sign_in.by_browser(
-            entry.base_url,
-            {"organization": call.flags.organization, **along},
-            ca=entry.ca,
-            note=call.out.note,
+            entry.base_url, {**named, **along}, ca=entry.ca, note=call.out.note
         )
     else:
-        device = f"windlass on {socket.gethostname()}"
-        tokens = sign_in.by_code(entry.base_url, device=device, ca=entry.ca, note=call.out.note)
+        named["device"] = f"windlass on {socket.gethostname()}"
+        tokens = sign_in.by_code(entry.base_url, named, ca=entry.ca, note=call.out.note)
     return with_session(entry, tokens)
 
 

@@ -54,9 +54,12 @@ def by_browser(base_url: str, along: Mapping[str, str], *, ca: str, note: Note) 
     return _granted(post(base_url, "/login/token", form, ca=ca))
 
 
-def by_code(base_url: str, *, device: str, ca: str, note: Note) -> dict[str, Any]:
-    """The secrets of a session that a person let in from elsewhere; raises Problem."""
-    begun = post(base_url, "/login/device_authorization", {"device": device}, ca=ca)
+def by_code(base_url: str, asked: Mapping[str, str], *, ca: str, note: Note) -> dict[str, Any]:
+    """The secrets of a session that a person let in from elsewhere; raises Problem.
+
+    `asked` names the device, and the organization whose own issuers are offered, if any.
+    """
+    begun = post(base_url, "/login/device_authorization", asked, ca=ca)
     if "device_code" not in begun:
         raise Problem(str(begun.get("error_description", "The server lets no device in.")))
     note(

@@ -115,8 +115,8 @@ def browser_router(app: App, guesses: Guesses) -> APIRouter:
         return pages.ways_page(found.ways, along, asks_address=found.asks_address)
 
     @router.get("/login/device")
-    async def device() -> Response:
-        return pages.code_page()
+    async def device(organization: Text = "") -> Response:
+        return pages.code_page(organization)
 
     @router.get("/invites/{token}")
     async def invited(token: str) -> Response:

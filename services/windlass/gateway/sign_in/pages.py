@@ -122,11 +122,13 @@ def _device(question: pb.SignInQuestion) -> str:
     )
 
 
-def code_page() -> HTMLResponse:
-    """The question for a device's code."""
+def code_page(organization: str) -> HTMLResponse:
+    """The question for a device's code; `organization` may be empty."""
+    hidden = f'<input type="hidden" name="organization" value="{escape(organization)}">'
     return page(
         "Let a device in",
-        '<form method="get" action="/login"><p><label>The code that it shows: '
+        f'<form method="get" action="/login">{hidden if organization else ""}'
+        "<p><label>The code that it shows: "
         '<input name="user_code" autocomplete="off" required maxlength="16"></label></p>'
         "<button>Go on</button></form>",
     )

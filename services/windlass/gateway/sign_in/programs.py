@@ -6,6 +6,7 @@ OpenID Connect Back-Channel Logout 1.0.
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import JSONResponse
@@ -89,17 +90,22 @@ def devices_router(app: App, guesses: Guesses) -> APIRouter:
     public_url = app.settings.http.public_url.rstrip("/")
 
     @router.post("/login/device_authorization")
-    async def device_authorization(request: Request, device: Field = "") -> Response:
+    async def device_authorization(
+        request: Request, device: Field = "", organization: Field = ""
+    ) -> Response:
         address = guesses.enter(request)
         # Each is a row, which anybody may have made.
         guesses.count(address)
         begun = await sign_in.StartDevice(pb.StartDeviceRequest(device=device))
         page = f"{public_url or str(request.base_url).rstrip('/')}/login"
+        # Whose own issuers the pages offer.
+        of = {"organization": organization} if organization else {}
+        complete = urlencode({"user_code": begun.user_code, **of})
         body = {
             "device_code": begun.device_code,
             "user_code": begun.user_code,
-            "verification_uri": f"{page}/device",
-            "verification_uri_complete": f"{page}?user_code={begun.user_code}",
+            "verification_uri": f"{page}/device" + (f"?{urlencode(of)}" if of else ""),
+            "verification_uri_complete": f"{page}?{complete}",
             "expires_in": begun.expires_in,
             "interval": begun.interval,
         }

@@ -138,6 +138,25 @@ async def test_a_device_is_refused(owner: Key, issuer: Issuer) -> None:
     assert answer.json()["error"] == "access_denied"
 
 
+async def test_a_device_is_let_in_by_an_organization_s_own_issuer(
+    owner: Key, issuer: Issuer
+) -> None:
+    await trust(owner, issuer, of_installation=False, default_role="organization_reader")
+    organization = (await owner.principal())["organization_id"]
+    async with httpx.AsyncClient(base_url=owner.front.url) as http:
+        form = {"organization": organization}
+        begun = (await http.post("/login/device_authorization", data=form)).json()
+        asked = await http.get(begun["verification_uri"])
+        # It goes along with the code that somebody enters.
+        assert f'name="organization" value="{organization}"' in asked.text
+    async with Browser("ann") as browser:
+        page = await browser.open(begun["verification_uri_complete"])
+        assert "let in" in (await browser.submit(page, organization_id=organization)).text
+    grant = "urn:ietf:params:oauth:grant-type:device_code"
+    answer = await token(owner, grant_type=grant, device_code=begun["device_code"])
+    assert answer.json()["organization_id"] == organization
+
+
 async def test_an_issuer_ends_a_session(owner: Key, issuer: Issuer) -> None:
     provider = await trust(owner, issuer)
     issuer.start(logout_uri=f"{owner.front.url}/login/backchannel/{provider}")
