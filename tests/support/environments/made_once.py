@@ -68,6 +68,7 @@ def tiny_model() -> Path:
 def main() -> None:
     """Makes every environment that tests need."""
     from tests.support.clients import environments
+    from tests.support.clients.openai_suite import suite
     from tests.support.environments import (
         llama_server,
         mlflow_server,
@@ -83,7 +84,7 @@ def main() -> None:
     print(torchtune_env.environment(), vllm_env.environment(), llama_server.built(), sep="\n")
     print(sglang_env.environment(), oidc_provider.built(), sep="\n")
     print(environments.python(), environments.generator(), environments.node_modules(), sep="\n")
-    print(tiny_model())
+    print(suite.environment(), suite.sources(), tiny_model(), sep="\n")
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ class NewCertificate(Body):
     name: Name | None = None
 
 
-class CertificateName(Body):
-    """Another name."""
+class CertificateSettings(Body):
+    """Settings of a certificate; those left out stay."""
 
-    name: Name
+    name: Name | None = None
 
 
 class CertificateIds(Body):
@@ -83,8 +83,11 @@ def certificates_router(app: App) -> APIRouter:
         return _render(await certificates.GetCertificate(asked), content=bool(wanted))
 
     @router.post("/{certificate_id}")
-    async def update_certificate(certificate_id: str, body: CertificateName) -> Json:
+    async def update_certificate(certificate_id: str, body: CertificateSettings) -> Json:
         """Changes the name of a certificate."""
+        if body.name is None:
+            asked = pb.GetCertificateRequest(certificate_id=certificate_id)
+            return _render(await certificates.GetCertificate(asked))
         request = pb.UpdateCertificateRequest(certificate_id=certificate_id, name=body.name)
         return _render(await certificates.UpdateCertificate(request))
 

@@ -34,6 +34,7 @@ async def test_a_certificate_is_kept_named_and_forgotten(
     assert whole.certificate_details.content == authority.pem
     renamed = strict(await certificates.update(first.id, name="Acme 2"))
     assert renamed.name == "Acme 2"
+    assert strict(await certificates.update(first.id)) == renamed
     listed = [strict(one) async for one in certificates.list(limit=1)]
     assert {one.id for one in listed} == {first.id, second.id}
     assert [one.active for one in listed] == [False, False]

@@ -1,0 +1,1 @@
+"""OpenAI's own tests of openai-python, run against a live server of ours."""
