@@ -6,45 +6,18 @@ from typing import Any, get_args
 import openai
 import pytest
 from openai.resources.admin.organization import AsyncOrganization
-from openai.types.admin.organization import AuditLogListResponse
-from tests.support.clients.openai_admin import administering, foreign_key, strict
+from tests.support.clients.audit_entries import Entry, details, entries, newest
+from tests.support.clients.openai_admin import administering, foreign_key
 from tests.support.services.front import Front
 from tests.support.services.member_keys import Key, join
 from tests.support.waiting import until
 
-from windlass.api.rbac.v1 import rbac_pb2
-from windlass.core.errors import PermissionDenied
-from windlass.core.rpc import auth
-from windlass.core.rpc.auth import Principal
 from windlass.gateway.openai_admin.audit.event_types import NAMES, TENANT, TYPES
-
-Entry = AuditLogListResponse
 
 
 @pytest.fixture
 def owner(front: Front) -> Key:
     return Key(front, "", front.owner_key, {})
-
-
-def details(entry: Entry) -> Any:
-    """What an entry has under its type's name."""
-    return entry.to_dict(mode="python")[entry.type]
-
-
-async def entries(admin: AsyncOrganization, **asked: Any) -> list[Entry]:
-    return [strict(one) async for one in admin.audit_logs.list(**asked)]
-
-
-async def newest(admin: AsyncOrganization, kind: str) -> Entry:
-    """The newest entry, once it is of a type."""
-
-    async def found() -> Entry | None:
-        page = (await admin.audit_logs.list(limit=1)).data
-        return page[0] if page and page[0].type == kind else None
-
-    entry = await until(found)
-    assert entry is not None
-    return strict(entry)
 
 
 def test_the_table_has_openais_types_and_no_others() -> None:
@@ -139,28 +112,6 @@ async def test_each_type_has_its_details(admin: AsyncOrganization, owner: Key) -
     await step("user.deleted", lambda: owner.remove("ann@example.com", project_id=red.id))
     _, told = await step("project.archived", lambda: projects.archive(red.id))
     assert told == {"id": red.id}
-
-
-async def test_sign_ins(admin: AsyncOrganization, owner: Key, front: Front) -> None:
-    """As sign-in records them: nobody signs in here."""
-    me = (await owner.ask("GET", "/v1/me")).json()["principal"]
-    came = Principal(organization_id=me["organization_id"], user_id="ann@example.com")
-    auth.enter(principal=came)
-    front.app.audit.record("sign_in", rbac_pb2.CheckRequest(), "OK")
-    stranger = Principal(organization_id=me["organization_id"])
-    error = PermissionDenied("no", reason="unverified_address")
-    front.app.audit.refuse(stranger, "sign_in", error, "192.0.2.1")
-    failed = await newest(admin, "login.failed")
-    assert details(failed)["error_code"] == "unverified_address"
-    assert failed.actor
-    assert failed.actor.session
-    assert failed.actor.session.ip_address == "192.0.2.1"
-    (done,) = await entries(admin, event_types=["login.succeeded"])
-    assert details(done) == {}
-    assert done.actor
-    assert done.actor.session
-    assert done.actor.session.user
-    assert done.actor.session.user.email == "ann@example.com"
 
 
 async def test_filters(admin: AsyncOrganization, owner: Key, front: Front) -> None:

@@ -9,6 +9,7 @@ import grpc
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
+from windlass.core.ids import SESSION_PREFIX
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.openai_admin import members
@@ -25,9 +26,12 @@ class KnownActors:
     accounts: frozenset[str]
 
     def actor(self, row: rbac_pb2.AuditEvent) -> Json:
-        """Renders whose an event is: a key's and its owner's, or a session's."""
+        """Renders whose an event is: a key's and its owner's, or a session's.
+
+        Who was refused a session has none, and no key either.
+        """
         user = {"id": row.user_id, "email": members.email(row.user_id) or None}
-        if not row.key_id:
+        if not row.key_id or row.key_id.startswith(SESSION_PREFIX):
             return {"type": "session", "session": {"ip_address": row.address, "user": user}}
         if row.user_id in self.accounts:
             owner: Json = {"type": "service_account", "service_account": {"id": row.user_id}}
