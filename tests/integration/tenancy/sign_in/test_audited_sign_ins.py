@@ -33,9 +33,11 @@ async def test_what_a_person_does_is_their_sessions(owner: Key, issuer: Issuer) 
         for entry in (came, accepted, made, left):
             user = session(entry).user
             assert user
-            assert user.id == me
+            assert (user.id, user.email) == (me, "ann@a.example")
         assert session(made).ip_address == session(came).ip_address == "127.0.0.1"
         assert await entries(admin, actor_ids=[ann.id]) == [left, made, came]
+        by_address = await entries(admin, actor_emails=["Ann@a.example"])
+        assert by_address == [left, made, came, accepted]
     async with administering(owner.front, await foreign_key(owner.front)) as stranger:
         assert await entries(stranger, event_types=["login.succeeded", "logout.succeeded"]) == []
 
