@@ -10,6 +10,9 @@ _BASE36 = (string.ascii_lowercase + string.digits).encode()
 # In the place of a project's id: what is for all projects. No project has it.
 EVERYONE = "everyone"
 
+# What ids of people's sessions begin with; those of keys do not.
+SESSION_PREFIX = "sess_"
+
 # Safe in a path, a log and a name: no separators, no leading dot or dash.
 IDENTIFIER_LENGTH = 128
 _IDENTIFIER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{IDENTIFIER_LENGTH - 1}}}")

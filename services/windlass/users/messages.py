@@ -11,6 +11,7 @@ from windlass.users.domain import (
     Project,
     Secret,
 )
+from windlass.users.membership.contacts import Contact, address_of
 
 
 def organization(record: Organization) -> pb.Organization:
@@ -31,8 +32,8 @@ def project(record: Project) -> pb.Project:
     )
 
 
-def member(record: Member) -> pb.Member:
-    """A member."""
+def member(record: Member, known: Contact) -> pb.Member:
+    """A member, with what is known of a person."""
     return pb.Member(
         organization_id=record.organization_id,
         project_id=record.project_id,
@@ -41,6 +42,8 @@ def member(record: Member) -> pb.Member:
         created_at=record.created_at,
         kind=KIND_NUMBERS[record.kind],
         title=record.title,
+        email=address_of(record, known),
+        name=known.name,
     )
 
 

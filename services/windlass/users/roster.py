@@ -20,6 +20,7 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
+from windlass.users.membership.contacts import Contact
 from windlass.users.membership.store import MemberStore
 from windlass.users.scope import project_in_scope, sees_organization
 from windlass.users.store import TenantStore
@@ -32,36 +33,42 @@ class Roster:
         self._tenants = tenants
         self._members = members
 
-    async def put(self, principal: Principal, request: pb.PutMemberRequest) -> Member:
+    async def put(
+        self, principal: Principal, request: pb.PutMemberRequest
+    ) -> tuple[Member, Contact]:
         """Adds a member, or changes the role or the title of one."""
         role = role_name(request.role)
-        user_id = valid_user(request.user_id)
         project_id = await self.scope(principal, request.project_id)
         require_scope(role, project_id)
         require_grant(principal, role)
+        user_id = await self._named(principal, request)
         await self._require_power(principal, project_id, user_id)
         kind = await self._kind(principal, request, project_id, user_id)
         require_kind(kind, role)
         title = valid_title(request.title) if request.HasField("title") else None
         member = Member(principal.organization_id, project_id, user_id, role, now_seconds(), kind)
-        return await self._members.put(member, title=title, by_key=principal.key_id)
+        put = await self._members.put(member, title=title, by_key=principal.key_id)
+        return (await self._known_by(principal, [put]))[0]
 
     async def list(
         self, principal: Principal, request: pb.ListMembersRequest, *, limit: int
-    ) -> Sequence[Member]:
-        """Members of the organization, or of one project, of a kind or by their ids."""
-        if len(request.user_ids) > MAX_NAMED_MEMBERS:
-            raise InvalidArgument(
-                f"user_ids names at most {MAX_NAMED_MEMBERS} members.", param="user_ids"
-            )
-        return await self._members.list(
+    ) -> Sequence[tuple[Member, Contact]]:
+        """Members of the organization, or of one project, of a kind, by their ids or addresses."""
+        for name in ("user_ids", "emails"):
+            if len(getattr(request, name)) > MAX_NAMED_MEMBERS:
+                raise InvalidArgument(
+                    f"{name} names at most {MAX_NAMED_MEMBERS} members.", param=name
+                )
+        found = await self._members.list(
             principal.organization_id,
             await self.seen_scope(principal, request.project_id),
             kind=KIND_NAMES.get(request.kind, ""),
             user_ids=request.user_ids,
+            emails=request.emails,
             after=request.after,
             limit=limit,
         )
+        return await self._known_by(principal, found)
 
     async def remove(self, principal: Principal, request: pb.RemoveMemberRequest) -> Sequence[str]:
         """Removes a member; returns the ids of the keys that end."""
@@ -102,6 +109,23 @@ class Roster:
         if not sees_organization(principal):
             project_id = project_in_scope(principal, project_id)
         return await self._known(principal, project_id)
+
+    async def _named(self, principal: Principal, request: pb.PutMemberRequest) -> str:
+        """The id of whom a request names, by it or by an address; raises InvalidArgument."""
+        if not request.email:
+            return valid_user(request.user_id)
+        if request.user_id:
+            raise InvalidArgument("Give either user_id or email.", param="email")
+        known = await self._members.addressed(principal.organization_id, request.email)
+        return known or valid_user(request.email)
+
+    async def _known_by(
+        self, principal: Principal, found: Sequence[Member]
+    ) -> Sequence[tuple[Member, Contact]]:
+        """Members with what their organization knows of them."""
+        ids = [one.user_id for one in found]
+        known = await self._members.contacts(principal.organization_id, ids)
+        return [(one, known.get(one.user_id, Contact())) for one in found]
 
     async def _known(self, principal: Principal, project_id: str) -> str:
         if project_id:

@@ -159,7 +159,7 @@ class UsersServicer(rpc.UsersServiceServicer):
         """Adds a member or changes its role."""
         put = await self._roster.put(current(), request)
         self._wake.touch(KEYS_TOPIC)
-        return messages.member(put)
+        return messages.member(*put)
 
     async def ListMembers(
         self, request: pb.ListMembersRequest, context: Any
@@ -168,7 +168,9 @@ class UsersServicer(rpc.UsersServiceServicer):
         size = page_size(request.limit)
         rows = await self._roster.list(current(), request, limit=size + 1)
         page, more = cut(rows, size)
-        return pb.ListMembersResponse(members=[messages.member(row) for row in page], has_more=more)
+        return pb.ListMembersResponse(
+            members=[messages.member(*row) for row in page], has_more=more
+        )
 
     async def RemoveMember(
         self, request: pb.RemoveMemberRequest, context: Any

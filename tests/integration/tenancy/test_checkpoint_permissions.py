@@ -10,6 +10,8 @@ from typing import Literal
 import grpc
 import openai
 import pytest
+from tests.support.clients.audit_entries import entries, newest
+from tests.support.clients.openai_admin import administering
 from tests.support.factories.feather import FEATHER
 from tests.support.services.front_jobs import FrontJobs, running_front_jobs
 from tests.support.services.jobs_plane import CHAT
@@ -92,6 +94,9 @@ async def test_a_project_uses_a_checkpoint_for_as_long_as_it_may(shared: Shared)
     assert (await permissions.delete(made[0].id, fine_tuned_model_checkpoint=shared.name)).deleted
     assert not await shared.sees(shared.their_key)
     assert await shared.sees(shared.mine_key)
+    async with administering(shared.stage.front) as admin:
+        assert (await newest(admin, "checkpoint.permission.deleted")).actor
+        assert await entries(admin, event_types=["checkpoint.permission.created"])
     with pytest.raises(openai.NotFoundError):
         await permissions.delete(made[0].id, fine_tuned_model_checkpoint=shared.name)
     (anew,) = (await permissions.create(shared.name, project_ids=[shared.theirs])).data

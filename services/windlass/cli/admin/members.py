@@ -15,7 +15,8 @@ Scope = Annotated[str, typer.Option("--in", help="Id of a project; default: the 
 User = Annotated[str, typer.Argument(metavar="USER_ID")]
 _COLUMNS = {
     "USER": field("user_id"),
-    "TITLE": field("title"),
+    "NAME": lambda member: member["title"] or member.get("name", ""),
+    "EMAIL": field("email"),
     "KIND": field("kind"),
     "ROLE": field("role"),
     "PROJECT": field("project_id"),

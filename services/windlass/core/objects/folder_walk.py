@@ -19,7 +19,7 @@ _NICE = 10
 def sizes(folder: Path | str) -> Iterator[int]:
     """The bytes of each object below a folder, in no order: sorting many names takes long."""
     for entry in entries(folder):
-        if entry.is_dir():
+        if entry.is_dir(follow_symlinks=False):
             yield from sizes(entry.path)
             continue
         with suppress(*MISSING):
@@ -29,7 +29,7 @@ def sizes(folder: Path | str) -> Iterator[int]:
 def removed(folder: Path | str) -> Iterator[int]:
     """Removes each object below a folder, and then the folder; yields zeros."""
     for entry in entries(folder):
-        if entry.is_dir():
+        if entry.is_dir(follow_symlinks=False):
             yield from removed(entry.path)
             continue
         with suppress(*MISSING):

@@ -77,8 +77,8 @@ def _add_members(router: APIRouter, app: App, groups: rpc.GroupsServiceAsyncStub
         return [
             {
                 "id": one.user_id,
-                "name": members.title(known[one.user_id]) if one.user_id in known else one.user_id,
-                "email": members.email(one.user_id) or None,
+                "name": members.title(known.get(one.user_id), one.user_id),
+                "email": members.email(known.get(one.user_id), one.user_id) or None,
             }
             for one in found.members
         ]

@@ -53,7 +53,7 @@ def render_admin_key(key: pb.ApiKey, owner: pb.Member | None) -> Json:
             "type": "user",
             "object": "organization.user",
             "id": key.user_id,
-            "name": members.title(owner) if owner else key.user_id,
+            "name": members.title(owner, key.user_id),
             "role": members.role_of(owner) if owner else "reader",
             "created_at": owner.created_at if owner else key.created_at,
         },
@@ -75,10 +75,10 @@ def render_account_key(key: pb.ApiKey, secret: str) -> Json:
 def _owner(key: pb.ApiKey, owner: pb.Member | None) -> Json:
     fields = {
         "id": key.user_id,
-        "name": members.title(owner) if owner else key.user_id,
+        "name": members.title(owner, key.user_id),
         "role": members.role_of(owner) if owner else "none",
         "created_at": owner.created_at if owner else key.created_at,
     }
     if owner is not None and owner.kind == pb.MEMBER_KIND_SERVICE_ACCOUNT:
         return {"type": "service_account", "service_account": fields}
-    return {"type": "user", "user": {**fields, "email": members.email(key.user_id)}}
+    return {"type": "user", "user": {**fields, "email": members.email(owner, key.user_id)}}

@@ -24,14 +24,17 @@ def role_number(name: str, *, of_project: bool) -> "pb.Role.ValueType":
     return pb.Role.Value(f"ROLE_{roles[name].upper()}")
 
 
-def email(user_id: str) -> str:
-    """The address of a person whose id is one; empty for another."""
+def email(member: pb.Member | None, user_id: str) -> str:
+    """The address of a member, or an id that is one of who is none; empty for no address."""
+    if member is not None:
+        return member.email
     return user_id if "@" in user_id else ""
 
 
-def title(member: pb.Member) -> str:
-    """The name by which people call a member."""
-    return member.title or member.user_id
+def title(member: pb.Member | None, user_id: str) -> str:
+    """The name by which people call a member; the id of who is none."""
+    known = member or pb.Member()
+    return known.title or known.name or user_id
 
 
 async def find(
@@ -71,8 +74,8 @@ def render_project_user(member: pb.Member) -> Json:
     return {
         "id": member.user_id,
         "object": "organization.project.user",
-        "name": title(member),
-        "email": email(member.user_id) or None,
+        "name": title(member, member.user_id),
+        "email": member.email or None,
         "role": role_of(member),
         "added_at": member.created_at,
     }
@@ -83,7 +86,7 @@ def render_service_account(member: pb.Member) -> Json:
     return {
         "id": member.user_id,
         "object": "organization.project.service_account",
-        "name": title(member),
+        "name": title(member, member.user_id),
         "role": role_of(member),
         "created_at": member.created_at,
     }
@@ -94,8 +97,8 @@ def render_user(member: pb.Member) -> Json:
     return {
         "id": member.user_id,
         "object": "organization.user",
-        "name": title(member),
-        "email": email(member.user_id) or None,
+        "name": title(member, member.user_id),
+        "email": member.email or None,
         "role": role_of(member),
         "added_at": member.created_at,
         "is_service_account": member.kind == pb.MEMBER_KIND_SERVICE_ACCOUNT,

@@ -18,7 +18,7 @@ Id = Annotated[str, Field(min_length=1)]
 
 
 class NewProjectUser(Body):
-    """A person who joins a project, by an id or by an address that is one."""
+    """A person who joins a project, by their id or address."""
 
     role: str
     user_id: Id | None = None
@@ -36,10 +36,11 @@ def project_users_router(app: App) -> APIRouter:
     router = APIRouter(prefix="/organization/projects/{project_id}/users", tags=["administration"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
-    async def put(project_id: str, user_id: str, role: str) -> Json:
+    async def put(project_id: str, role: str, *, user_id: str = "", email: str = "") -> Json:
         request = pb.PutMemberRequest(
             project_id=project_id,
             user_id=user_id,
+            email=email,
             role=members.role_number(role, of_project=True),
             kind=_PERSON,
         )
@@ -47,10 +48,14 @@ def project_users_router(app: App) -> APIRouter:
 
     @router.post("")
     async def create_project_user(project_id: str, body: NewProjectUser) -> Json:
-        """Adds a person to a project."""
+        """Adds a person to a project.
+
+        An address means the person of the organization who has it, or else becomes an id.
+        """
         if (body.user_id is None) == (body.email is None):
             raise InvalidArgument("Give either user_id or email.", param="user_id")
-        return await put(project_id, body.user_id or body.email or "", body.role)
+        user_id, email = body.user_id or "", body.email or ""
+        return await put(project_id, body.role, user_id=user_id, email=email)
 
     @router.get("")
     async def list_project_users(project_id: str, after: After = "", limit: Limit = 0) -> Json:
@@ -71,7 +76,7 @@ def project_users_router(app: App) -> APIRouter:
         member = await members.get(users, project_id, user_id, _PERSON)
         if body.role is None:
             return members.render_project_user(member)
-        return await put(project_id, user_id, body.role)
+        return await put(project_id, body.role, user_id=user_id)
 
     @router.delete("/{user_id}")
     async def delete_project_user(project_id: str, user_id: str) -> Json:

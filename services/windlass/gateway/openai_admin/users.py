@@ -50,10 +50,10 @@ def organization_users_router(app: App) -> APIRouter:
     async def list_organization_users(
         request: Request, after: After = "", limit: Limit = 0
     ) -> Json:
-        """Members of the organization, newest first; with `emails`, those whose ids they are."""
+        """Members of the organization, newest first; with `emails`, those with these addresses."""
         wanted = bracketed(request, "emails")
         answer = await users.ListMembers(
-            pb.ListMembersRequest(user_ids=wanted, after=after, limit=limit)
+            pb.ListMembersRequest(emails=wanted, after=after, limit=limit)
         )
         return page([members.render_user(one) for one in answer.members], answer.has_more)
 

@@ -15,6 +15,7 @@ from windlass.policy import PLATFORM_ROLES, permissions_of
 from windlass.users.domain import ApiKey, Member, managed_by_directory
 from windlass.users.keys.losses import affected_keys, losses_by, require_own_key
 from windlass.users.keys.revocation import note, resting_on
+from windlass.users.membership.contacts import Contact, addressed, contacts, has_address
 from windlass.users.membership.departures import leave, told
 from windlass.users.membership.owners import (
     find_member,
@@ -62,7 +63,7 @@ class MemberStore:
                 await require_owner_left(connection, old, becoming=member.role)
                 await require_own_key(connection, await losses_by(connection, member), by_key)
             put = member_of((await connection.execute(statement)).one())
-            audited.change(told(old), told(put))
+            audited.change(told(old), told(put), resource=put.user_id)
             await note(connection, resting_on([member.user_id]))
         return put
 
@@ -149,10 +150,11 @@ class MemberStore:
         *,
         kind: str = "",
         user_ids: Collection[str] = (),
+        emails: Collection[str] = (),
         after: str,
         limit: int,
     ) -> Sequence[Member]:
-        """Members of exactly this scope, newest first; where given, of a kind or by their ids."""
+        """Members of exactly this scope, newest first; of a kind, by ids or addresses, if given."""
         here = sa.and_(
             members.c.organization_id == organization_id, members.c.project_id == project_id
         )
@@ -161,6 +163,8 @@ class MemberStore:
             query = query.where(members.c.kind == kind)
         if user_ids:
             query = query.where(members.c.user_id.in_(user_ids))
+        if emails:
+            query = query.where(has_address(organization_id, emails))
         query = newest_first(
             query,
             members.c.created_at,
@@ -170,6 +174,16 @@ class MemberStore:
         )
         async with self._database.autocommit() as connection:
             return [member_of(row) for row in await connection.execute(query.limit(limit))]
+
+    async def contacts(self, organization_id: str, user_ids: Collection[str]) -> dict[str, Contact]:
+        """What an organization knows of people, by their ids."""
+        async with self._database.autocommit() as connection:
+            return await contacts(connection, organization_id, user_ids)
+
+    async def addressed(self, organization_id: str, email: str) -> str:
+        """The id of the active person with an address; empty for nobody, or raises."""
+        async with self._database.autocommit() as connection:
+            return await addressed(connection, organization_id, email)
 
 
 async def _is_managed(connection: AsyncConnection, member: Member) -> bool:

@@ -17,7 +17,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.config import SignInSection
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
-from windlass.core.ids import is_id, new_id
+from windlass.core.ids import SESSION_PREFIX, is_id, new_id
 from windlass.core.rpc import auth
 from windlass.users.domain import SESSION, ApiKey
 from windlass.users.identity.tables import (
@@ -34,7 +34,6 @@ from windlass.users.sign_in.domain import SignedIn, refused
 from windlass.users.tables import api_keys, key_changes, people
 
 log = telemetry.logger("users.sign_in")
-PREFIX = "sess_"
 # For calls that are under way when a session gets another secret.
 OVERLAP_SECONDS = 60
 NAME_LENGTH = 200
@@ -75,7 +74,7 @@ class SessionStore:
         idle_until = min(now + self._settings.idle_seconds, ends_at)
         secret = auth.new_secret(self._key_prefix)
         session = ApiKey(
-            id=new_id(PREFIX),
+            id=new_id(SESSION_PREFIX),
             name=_printable(name)[:NAME_LENGTH] or "browser",
             organization_id=who.organization_id,
             project_id="",
@@ -195,7 +194,12 @@ class SessionStore:
         """The session and the turn of a token of ours; raises InvalidArgument."""
         session_id, _, rest = token.partition(".")
         number, _, mac = rest.partition(".")
-        if is_id(session_id, PREFIX) and number.isascii() and number.isdigit() and len(number) < 10:
+        if (
+            is_id(session_id, SESSION_PREFIX)
+            and number.isascii()
+            and number.isdigit()
+            and len(number) < 10
+        ):
             turn = int(number)
             if hmac.compare_digest(mac.encode(), self._mac(session_id, turn).encode()):
                 return session_id, turn

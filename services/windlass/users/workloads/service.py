@@ -159,7 +159,9 @@ class WorkloadIdentityServicer(rpc.WorkloadIdentityServiceServicer):
         principal = current()
         await self._authority.for_provider(principal)
         provider_id = request.identity_provider_id
-        self._tell(await self._providers.delete(principal.organization_id, provider_id))
+        ended = await self._providers.delete(principal.organization_id, provider_id)
+        audited.change({"id": provider_id}, None, resource=provider_id)
+        self._tell(ended)
         return pb.DeleteWorkloadProviderResponse()
 
     async def CreateFederationRule(
@@ -189,7 +191,9 @@ class WorkloadIdentityServicer(rpc.WorkloadIdentityServiceServicer):
             rests_on=await self._authority.for_rule(principal, project_id, account_id, scopes),
             accepts_bearer=request.accepts_bearer,
         )
-        return messages.rule(await self._rules.create(rule, of_cluster=of_cluster))
+        made = await self._rules.create(rule, of_cluster=of_cluster)
+        audited.change(None, _of_rule(made), resource=made.id)
+        return messages.rule(made)
 
     async def _find(self, principal: Principal, provider_id: str, project_id: str = "") -> bool:
         """Looks for a provider of the caller's organization; returns True if it is a cluster that
@@ -272,7 +276,9 @@ class WorkloadIdentityServicer(rpc.WorkloadIdentityServiceServicer):
             principal, rule.project_id, rule.service_account_id, changed.scopes
         )
         changed = replace(changed, rests_on=people)
-        self._tell(await self._rules.replace(rule, changed))
+        ended = await self._rules.replace(rule, changed)
+        audited.change(_of_rule(rule), _of_rule(changed), resource=rule.id)
+        self._tell(ended)
         return messages.rule(changed)
 
     async def _writable(self, principal: Principal, request: Any) -> FederationRule:
@@ -289,10 +295,25 @@ class WorkloadIdentityServicer(rpc.WorkloadIdentityServiceServicer):
     ) -> pb.DeleteFederationRuleResponse:
         """Removes a rule; the tokens that it gave end."""
         rule = await self._writable(current(), request)
-        self._tell(await self._rules.delete(rule))
+        ended = await self._rules.delete(rule)
+        audited.change(_of_rule(rule), None, resource=rule.id)
+        self._tell(ended)
         return pb.DeleteFederationRuleResponse()
 
 
 def _shown(provider: WorkloadIssuer) -> dict[str, str]:
     """The part of a provider that the audit log tells; its keys are too large for it."""
     return {"id": provider.id, "name": provider.name, "issuer": provider.issuer}
+
+
+def _of_rule(rule: FederationRule) -> dict[str, object]:
+    """The part of a rule that the audit log tells; its matchers are too large for it."""
+    return {
+        "id": rule.id,
+        "identity_provider_id": rule.provider_id,
+        "project_id": rule.project_id,
+        "service_account_id": rule.service_account_id,
+        "scopes": list(rule.scopes),
+        "enabled": rule.enabled,
+        "accepts_bearer": rule.accepts_bearer,
+    }

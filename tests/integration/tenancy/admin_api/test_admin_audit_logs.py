@@ -1,166 +1,20 @@
 """The audit log by openai-python's `client.admin.organization.audit_logs`."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, get_args
+from typing import Any
 
 import openai
 import pytest
 from openai.resources.admin.organization import AsyncOrganization
-from openai.types.admin.organization import AuditLogListResponse
-from tests.support.clients.openai_admin import administering, foreign_key, strict
+from tests.support.clients.audit_entries import details, entries, newest
+from tests.support.clients.openai_admin import administering, foreign_key
 from tests.support.services.front import Front
 from tests.support.services.member_keys import Key, join
 from tests.support.waiting import until
-
-from windlass.api.rbac.v1 import rbac_pb2
-from windlass.core.errors import PermissionDenied
-from windlass.core.rpc import auth
-from windlass.core.rpc.auth import Principal
-from windlass.gateway.openai_admin.audit.event_types import NAMES, TENANT, TYPES
-
-Entry = AuditLogListResponse
 
 
 @pytest.fixture
 def owner(front: Front) -> Key:
     return Key(front, "", front.owner_key, {})
-
-
-def details(entry: Entry) -> Any:
-    """What an entry has under its type's name."""
-    return entry.to_dict(mode="python")[entry.type]
-
-
-async def entries(admin: AsyncOrganization, **asked: Any) -> list[Entry]:
-    return [strict(one) async for one in admin.audit_logs.list(**asked)]
-
-
-async def newest(admin: AsyncOrganization, kind: str) -> Entry:
-    """The newest entry, once it is of a type."""
-
-    async def found() -> Entry | None:
-        page = (await admin.audit_logs.list(limit=1)).data
-        return page[0] if page and page[0].type == kind else None
-
-    entry = await until(found)
-    assert entry is not None
-    return strict(entry)
-
-
-def test_the_table_has_openais_types_and_no_others() -> None:
-    known = set(get_args(Entry.model_fields["type"].annotation))
-    assert {one for one in known if not one.startswith(TENANT)} == NAMES
-    assert len(NAMES) == 61
-    assert {one.name for one in TYPES} <= NAMES
-
-
-async def test_each_type_has_its_details(admin: AsyncOrganization, owner: Key) -> None:
-    async def step(kind: str, call: Callable[[], Awaitable[Any]]) -> tuple[Any, Any]:
-        made = await call()
-        entry = await newest(admin, kind)
-        assert entry.actor
-        assert entry.actor.api_key
-        assert entry.actor.api_key.user
-        assert entry.actor.api_key.user.id == "owner"
-        return made, details(entry)
-
-    projects, roles, groups = admin.projects, admin.roles, admin.groups
-    red, told = await step("project.created", lambda: projects.create(name="Red"))
-    assert told == {"id": red.id, "data": {"name": "Red", "title": "Red"}}
-    _, told = await step("project.updated", lambda: projects.update(red.id, name="Blue"))
-    assert told == {"id": red.id, "changes_requested": {"title": "Blue"}}
-    _, told = await step(
-        "user.added", lambda: owner.put("ann@example.com", "project_member", project_id=red.id)
-    )
-    assert told == {"id": "ann@example.com", "data": {"role": "member"}}
-    _, told = await step(
-        "user.updated",
-        lambda: projects.users.update("ann@example.com", project_id=red.id, role="owner"),
-    )
-    assert told == {"id": "ann@example.com", "changes_requested": {"role": "owner"}}
-    _, told = await step(
-        "service_account.created",
-        lambda: owner.put("bot", "project_viewer", project_id=red.id, kind="service_account"),
-    )
-    assert told == {"id": "bot", "data": {"role": "member"}}
-    _, told = await step(
-        "service_account.updated",
-        lambda: projects.service_accounts.update("bot", project_id=red.id, role="owner"),
-    )
-    assert told == {"id": "bot", "changes_requested": {"role": "owner"}}
-    _, told = await step(
-        "service_account.deleted",
-        lambda: projects.service_accounts.delete("bot", project_id=red.id),
-    )
-    assert told == {"id": "bot"}
-    key, told = await step(
-        "api_key.created",
-        lambda: owner.make("project_member", project_id=red.id, scopes=["files.read"]),
-    )
-    assert told == {"id": key.id, "data": {"scopes": ["files.read"]}}
-    _, told = await step(
-        "api_key.updated",
-        lambda: projects.api_keys.update(key.id, project_id=red.id, expires_in_seconds=600),
-    )
-    assert told["changes_requested"]["expires_in_seconds"] in range(598, 601)
-    _, told = await step(
-        "api_key.deleted", lambda: projects.api_keys.delete(key.id, project_id=red.id)
-    )
-    assert told == {"id": key.id}
-    role, told = await step(
-        "role.created", lambda: roles.create(role_name="r", permissions=["jobs.read", "files.read"])
-    )
-    assert (told["role_name"], told["resource_type"]) == ("r", "api.organization")
-    _, told = await step(
-        "role.updated", lambda: roles.update(role.id, permissions=["jobs.read", "models.read"])
-    )
-    assert told["changes_requested"]["permissions_added"] == ["models.read"]
-    assert told["changes_requested"]["permissions_removed"] == ["files.read"]
-    group, told = await step("group.created", lambda: groups.create(name="g"))
-    assert told == {"id": group.id, "data": {"group_name": "g"}}
-    _, told = await step("group.updated", lambda: groups.update(group.id, name="h"))
-    assert told == {"id": group.id, "changes_requested": {"group_name": "h"}}
-    _, told = await step(
-        "role.assignment.created", lambda: groups.roles.create(group.id, role_id=role.id)
-    )
-    assert (told["id"], told["principal_id"], told["principal_type"]) == (
-        role.id,
-        group.id,
-        "group",
-    )
-    _, told = await step(
-        "role.assignment.deleted", lambda: groups.roles.delete(role.id, group_id=group.id)
-    )
-    assert told["principal_id"] == group.id
-    _, told = await step("group.deleted", lambda: groups.delete(group.id))
-    assert told == {"id": group.id}
-    _, told = await step("role.deleted", lambda: roles.delete(role.id))
-    assert told == {"id": role.id}
-    await step("user.deleted", lambda: owner.remove("ann@example.com", project_id=red.id))
-    _, told = await step("project.archived", lambda: projects.archive(red.id))
-    assert told == {"id": red.id}
-
-
-async def test_sign_ins(admin: AsyncOrganization, owner: Key, front: Front) -> None:
-    """As sign-in records them: nobody signs in here."""
-    me = (await owner.ask("GET", "/v1/me")).json()["principal"]
-    came = Principal(organization_id=me["organization_id"], user_id="ann@example.com")
-    auth.enter(principal=came)
-    front.app.audit.record("sign_in", rbac_pb2.CheckRequest(), "OK")
-    stranger = Principal(organization_id=me["organization_id"])
-    error = PermissionDenied("no", reason="unverified_address")
-    front.app.audit.refuse(stranger, "sign_in", error, "192.0.2.1")
-    failed = await newest(admin, "login.failed")
-    assert details(failed)["error_code"] == "unverified_address"
-    assert failed.actor
-    assert failed.actor.session
-    assert failed.actor.session.ip_address == "192.0.2.1"
-    (done,) = await entries(admin, event_types=["login.succeeded"])
-    assert details(done) == {}
-    assert done.actor
-    assert done.actor.session
-    assert done.actor.session.user
-    assert done.actor.session.user.email == "ann@example.com"
 
 
 async def test_filters(admin: AsyncOrganization, owner: Key, front: Front) -> None:

@@ -7,6 +7,7 @@ import openai
 import pytest
 from openai.resources.admin.organization import AsyncOrganization
 from tests.integration.tenancy.external_keys.conftest import Keepers
+from tests.support.clients.audit_entries import details, entries, newest
 from tests.support.clients.openai_admin import strict
 from tests.support.fakes import vault
 from tests.support.keepers import moto_server
@@ -43,6 +44,9 @@ async def test_a_key_of_aws_is_named_tried_used_and_deleted(
         await keys.delete(made.id)
     assert (refused.value.code, refused.value.param) == ("external_key_in_use", "external_key_id")
     assert strict(await keys.delete(second.id)).id == second.id
+    assert details(await newest(admin, "external_key.removed")) == {"id": second.id}
+    *_, registered = await entries(admin, event_types=["external_key.registered"])
+    assert details(registered)["id"] == made.id
     for gone in (keys.retrieve(second.id), keys.delete(second.id), keys.validate(second.id)):
         with pytest.raises(openai.NotFoundError):
             await gone

@@ -171,6 +171,8 @@ class Member(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     TITLE_FIELD_NUMBER: builtins.int
+    EMAIL_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a membership of the organization."""
@@ -180,6 +182,12 @@ class Member(google.protobuf.message.Message):
     kind: Global___MemberKind.ValueType
     title: builtins.str
     """What people call it; empty: its id."""
+    email: builtins.str
+    """Of a person: as their issuer or directory vouches for it, or an id that is an address; empty:
+    unknown.
+    """
+    name: builtins.str
+    """Of a person, as their issuer or directory says; empty: unknown."""
     def __init__(
         self,
         *,
@@ -190,8 +198,10 @@ class Member(google.protobuf.message.Message):
         created_at: builtins.int = ...,
         kind: Global___MemberKind.ValueType = ...,
         title: builtins.str = ...,
+        email: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "kind", b"kind", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "email", b"email", "kind", b"kind", "name", b"name", "organization_id", b"organization_id", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
 
@@ -524,6 +534,7 @@ class PutMemberRequest(google.protobuf.message.Message):
     ROLE_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     TITLE_FIELD_NUMBER: builtins.int
+    EMAIL_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     user_id: builtins.str
     role: Global___Role.ValueType
@@ -531,6 +542,10 @@ class PutMemberRequest(google.protobuf.message.Message):
     """Unspecified: a person, or what the member is already."""
     title: builtins.str
     """Unset: as it is."""
+    email: builtins.str
+    """In the place of user_id: the active person of the organization with this address, whose id it
+    becomes where nobody has it.
+    """
     def __init__(
         self,
         *,
@@ -539,9 +554,10 @@ class PutMemberRequest(google.protobuf.message.Message):
         role: Global___Role.ValueType = ...,
         kind: Global___MemberKind.ValueType = ...,
         title: builtins.str | None = ...,
+        email: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_title", b"_title", "title", b"title"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_title", b"_title", "kind", b"kind", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_title", b"_title", "email", b"email", "kind", b"kind", "project_id", b"project_id", "role", b"role", "title", b"title", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_title", b"_title"]) -> typing.Literal["title"] | None: ...
 
 Global___PutMemberRequest: typing_extensions.TypeAlias = PutMemberRequest
@@ -555,6 +571,7 @@ class ListMembersRequest(google.protobuf.message.Message):
     LIMIT_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     USER_IDS_FIELD_NUMBER: builtins.int
+    EMAILS_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     after: builtins.str
     limit: builtins.int
@@ -564,6 +581,10 @@ class ListMembersRequest(google.protobuf.message.Message):
     def user_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """None: all."""
 
+    @property
+    def emails(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Addresses, in whichever case; none: all."""
+
     def __init__(
         self,
         *,
@@ -572,8 +593,9 @@ class ListMembersRequest(google.protobuf.message.Message):
         limit: builtins.int = ...,
         kind: Global___MemberKind.ValueType = ...,
         user_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        emails: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after", b"after", "kind", b"kind", "limit", b"limit", "project_id", b"project_id", "user_ids", b"user_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "emails", b"emails", "kind", b"kind", "limit", b"limit", "project_id", b"project_id", "user_ids", b"user_ids"]) -> None: ...
 
 Global___ListMembersRequest: typing_extensions.TypeAlias = ListMembersRequest
 

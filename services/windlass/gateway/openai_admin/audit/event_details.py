@@ -73,6 +73,30 @@ def changed(event: LoggedEvent) -> Json:
     return {"id": event.row.resource, "changes_requested": data}
 
 
+def rule_made(event: LoggedEvent) -> Json:
+    """A federation rule, its provider, and what it gives."""
+    return registered(event) | _provider(event.after)
+
+
+def rule_changed(event: LoggedEvent) -> Json:
+    """A federation rule, its provider, and what it gives now."""
+    return changed(event) | _provider(event.after)
+
+
+def rule_ended(event: LoggedEvent) -> Json:
+    """A federation rule, its provider, and whose tokens it gave."""
+    return {
+        **identified(event),
+        **_provider(event.before),
+        "project_id": event.before.get("project_id", ""),
+        "service_account_id": event.before.get("service_account_id", ""),
+    }
+
+
+def _provider(fields: Fields) -> Json:
+    return {"identity_provider_id": fields.get("identity_provider_id", "")}
+
+
 def invited(event: LoggedEvent) -> Json:
     """An invite and its role; the address is in no log."""
     role = event.after.get("role")

@@ -18,7 +18,12 @@ _DIRECTORY = "windlass.api.users.v1.DirectoryService"
 _KEYS = "windlass.api.users.v1.ExternalKeysService"
 _CERTIFICATES = "windlass.api.users.v1.CertificatesService"
 _PROVIDERS = "windlass.api.users.v1.WorkloadIdentityService"
+_KEY_POLICIES = "windlass.api.users.v1.KeyPoliciesService"
+_SIGN_IN_POLICIES = "windlass.api.users.v1.SignInPoliciesService"
+_ERASURES = "windlass.api.users.v1.ErasuresService"
+_AUDIT = "windlass.api.rbac.v1.RbacService"
 _WORKLOADS = "workload_identity_provider"
+_RULES = f"{_WORKLOADS}_mapping"
 _PERSON, _ACCOUNT, _KEY = "person", "service_account", "key"
 
 
@@ -77,6 +82,16 @@ TYPES = (
     EventType("project.created", f"{_USERS}/CreateProject", of.project_made),
     EventType("project.updated", f"{_USERS}/UpdateProject", of.project_changed),
     EventType("project.archived", f"{_USERS}/ArchiveProject", of.identified),
+    EventType("project.deleted", f"{_ERASURES}/DeleteProject", of.identified),
+    # Policies that OpenAI's organizations do not have: the id alone.
+    *(
+        EventType("organization.updated", action, of.identified, after=True)
+        for action in (
+            f"{_KEY_POLICIES}/PutKeyPolicy",
+            f"{_SIGN_IN_POLICIES}/PutSignInPolicy",
+            f"{_AUDIT}/PutAuditRetention",
+        )
+    ),
     *_of_members("user", _PERSON, "added"),
     *_of_members("service_account", _ACCOUNT, "created"),
     EventType("login.succeeded", "sign_in", of.nothing),
@@ -102,7 +117,17 @@ TYPES = (
     EventType(
         f"{_WORKLOADS}.updated", f"{_PROVIDERS}/UpdateWorkloadProvider", of.changed, after=True
     ),
-    EventType(f"{_WORKLOADS}.deleted", f"{_PROVIDERS}/DeleteWorkloadProvider", of.identified),
+    # Beside it, and beside what becomes of rules, tokens end.
+    EventType(
+        f"{_WORKLOADS}.deleted", f"{_PROVIDERS}/DeleteWorkloadProvider", of.identified, before=True
+    ),
+    EventType(f"{_RULES}.created", f"{_PROVIDERS}/CreateFederationRule", of.rule_made, after=True),
+    EventType(
+        f"{_RULES}.updated", f"{_PROVIDERS}/UpdateFederationRule", of.rule_changed, after=True
+    ),
+    EventType(
+        f"{_RULES}.deleted", f"{_PROVIDERS}/DeleteFederationRule", of.rule_ended, before=True
+    ),
     EventType("group.created", f"{_GROUPS}/CreateGroup", of.group_made),
     EventType("group.updated", f"{_GROUPS}/UpdateGroup", of.group_changed),
     EventType("group.deleted", f"{_GROUPS}/DeleteGroup", of.identified),
@@ -117,14 +142,10 @@ TYPES = (
 # What OpenAI has a type for and nothing here does.
 _OTHERS = frozenset({
     "external_storage.registered", "external_storage.removed", "ip_allowlist.created",
-    "ip_allowlist.updated", "ip_allowlist.deleted",
-    "ip_allowlist.config.activated", "ip_allowlist.config.deactivated",
-    "logout.failed", "organization.updated", "project.deleted",
-    "rate_limit.updated", "rate_limit.deleted", "resource.deleted", "tunnel.created",
-    "tunnel.updated", "tunnel.deleted",
-    "workload_identity_provider_mapping.created", "workload_identity_provider_mapping.updated",
-    "workload_identity_provider_mapping.deleted", "role.bound_to_resource",
-    "role.unbound_from_resource",
+    "ip_allowlist.updated", "ip_allowlist.deleted", "ip_allowlist.config.activated",
+    "ip_allowlist.config.deactivated", "logout.failed", "rate_limit.updated",
+    "rate_limit.deleted", "resource.deleted", "tunnel.created", "tunnel.updated",
+    "tunnel.deleted", "role.bound_to_resource", "role.unbound_from_resource",
 })  # fmt: skip
 # Beginning of the types of a tenant above organizations, which there is none of here.
 TENANT = "tenant."

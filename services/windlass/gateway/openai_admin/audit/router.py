@@ -11,8 +11,7 @@ from windlass.bounds import LATEST
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.openai_admin import members
-from windlass.gateway.openai_admin.audit.actors import KnownActors, known
+from windlass.gateway.openai_admin.audit.actors import KnownActors, ids_of, known
 from windlass.gateway.openai_admin.audit.event_details import LoggedEvent
 from windlass.gateway.openai_admin.audit.event_types import TENANT, type_of, types_named
 from windlass.gateway.parameters import After, Limit, bracketed, bracketed_pairs, unknown_parameter
@@ -41,19 +40,23 @@ def audit_logs_router(app: App) -> APIRouter:
         `effective_at[gt|gte|lt|lte]`, `event_types`, `project_ids`, `actor_ids`, `actor_emails` and
         `resource_ids` may narrow them.
         """
-        asked = _asked(request, tenant_only=tenant_only)
-        if asked is None:
+        caller, emails = request.state.exchange.caller, bracketed(request, "actor_emails")
+        people = await ids_of(users, caller, emails)
+        asked = _asked(request, people, tenant_only=tenant_only)
+        if asked is None or (emails and not people):
             return page([])
         asked.after, asked.before, asked.limit = after, before, limit
         answer = await rbac.ListAuditEvents(asked)
-        found = await known(users, request.state.exchange.caller, answer.events)
+        found = await known(users, caller, answer.events)
         shown = (_render(LoggedEvent.of(row), found) for row in answer.events)
         return page([one for one in shown if one is not None], answer.has_more)
 
     return router
 
 
-def _asked(request: Request, *, tenant_only: bool) -> pb.ListAuditEventsRequest | None:
+def _asked(
+    request: Request, people: list[str], *, tenant_only: bool
+) -> pb.ListAuditEventsRequest | None:
     """The question to the log; None where nothing is as it says. Raises InvalidArgument."""
     wanted = bracketed(request, "event_types")
     types = types_named(wanted)
@@ -62,10 +65,8 @@ def _asked(request: Request, *, tenant_only: bool) -> pb.ListAuditEventsRequest 
         raise InvalidArgument(
             f"{foreign[0]!r} is not a type of a tenant's event.", param="event_types"
         )
-    emails = bracketed(request, "actor_emails")
-    people = [one for one in emails if members.email(one)]
     from_ms, until_ms = _time(request)
-    if tenant_only or not types or bool(emails) > bool(people) or 0 < until_ms <= from_ms:
+    if tenant_only or not types or 0 < until_ms <= from_ms:
         return None
     return pb.ListAuditEventsRequest(
         matches=[one.match for one in types],
