@@ -1,6 +1,7 @@
 """Domain records of users as messages of the contract."""
 
 from windlass.api.users.v1 import users_pb2 as pb
+from windlass.users.contacts import Contact, address_of
 from windlass.users.domain import (
     CREDENTIAL_NUMBERS,
     KIND_NUMBERS,
@@ -11,7 +12,6 @@ from windlass.users.domain import (
     Project,
     Secret,
 )
-from windlass.users.membership.contacts import Contact, address_of
 
 
 def organization(record: Organization) -> pb.Organization:

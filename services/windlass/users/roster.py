@@ -8,6 +8,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
 from windlass.policy import MEMBERS, PROJECT_OWNER
+from windlass.users.contacts import Contact
 from windlass.users.domain import (
     KIND_NAMES,
     SERVICE_ACCOUNT,
@@ -20,7 +21,6 @@ from windlass.users.domain import (
     valid_title,
     valid_user,
 )
-from windlass.users.membership.contacts import Contact
 from windlass.users.membership.store import MemberStore
 from windlass.users.scope import project_in_scope, sees_organization
 from windlass.users.store import TenantStore

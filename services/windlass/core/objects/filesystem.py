@@ -246,7 +246,7 @@ class FilesystemStore:
 
 
 async def _walked(walk: str, folder: Path) -> tuple[int, int]:
-    """What the program of a walk prints; it ends with the call."""
+    """Returns what the program of a walk prints, and ends it with the call."""
     command = (sys.executable, "-I", "-S", folder_walk.__file__, walk, str(folder))
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:

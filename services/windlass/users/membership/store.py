@@ -12,10 +12,10 @@ from windlass.core.db.paging import newest_first
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc import audited
 from windlass.policy import PLATFORM_ROLES, permissions_of
+from windlass.users.contacts import Contact, addressed, contacts, has_address
 from windlass.users.domain import ApiKey, Member, managed_by_directory
 from windlass.users.keys.losses import affected_keys, losses_by, require_own_key
 from windlass.users.keys.revocation import note, resting_on
-from windlass.users.membership.contacts import Contact, addressed, contacts, has_address
 from windlass.users.membership.departures import leave, told
 from windlass.users.membership.owners import (
     find_member,
@@ -176,7 +176,7 @@ class MemberStore:
             return [member_of(row) for row in await connection.execute(query.limit(limit))]
 
     async def contacts(self, organization_id: str, user_ids: Collection[str]) -> dict[str, Contact]:
-        """What an organization knows of people, by their ids."""
+        """Returns what an organization knows of people, by their ids."""
         async with self._database.autocommit() as connection:
             return await contacts(connection, organization_id, user_ids)
 

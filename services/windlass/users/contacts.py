@@ -22,7 +22,7 @@ class Contact:
 async def contacts(
     connection: AsyncConnection, organization_id: str, user_ids: Collection[str]
 ) -> dict[str, Contact]:
-    """What an organization knows of people, by their ids."""
+    """Returns what an organization knows of people, by their ids."""
     query = sa.select(people.c.user_id, people.c.email, people.c.name).where(
         people.c.organization_id == organization_id, people.c.user_id.in_(user_ids)
     )
