@@ -78,7 +78,14 @@ class KubernetesApi:
 
     async def _connect(self) -> Socket:
         access = self._access
-        return await connect(self._host, self._port, tls=access.tls, server_name=access.server_name)
+        # Programs in pods may read late what `kubectl exec` and `cp` send them.
+        return await connect(
+            self._host,
+            self._port,
+            tls=access.tls,
+            server_name=access.server_name,
+            may_stall=True,
+        )
 
     def _head(self, request: RequestHead, account: str, user: str, authorization: str) -> bytes:
         """The request's head as the account says it; raises MalformedHttp."""

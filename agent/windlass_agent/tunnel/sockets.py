@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from windlass.core.errors import AppError
 from windlass.tunnel.byte_stream import FRAME_BYTES, broken
 from windlass.tunnel.chunks import Bytes
+from windlass.tunnel.loss import detect_loss
 from windlass.tunnel.tls import TlsTransport
 
 # Read ahead of the reader; beyond, the socket's own window fills.
@@ -150,16 +151,25 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
 
 
 async def connect(
-    host: str, port: int, *, tls: ssl.SSLContext | None = None, server_name: str = ""
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str = "",
+    may_stall: bool = False,
 ) -> Socket:
-    """A TCP connection; raises OSError, TimeoutError among them."""
+    """A TCP connection, to a target that `may_stall` if it can read nothing for long.
+
+    Raises OSError, TimeoutError among them.
+    """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_SECONDS):
-        if tls is None:
-            return (await loop.create_connection(Socket, host, port))[1]
         made = Socket()
-        secured = TlsTransport(made, tls, server_name=server_name or host)
-        await loop.create_connection(lambda: secured, host, port)
+        secured = TlsTransport(made, tls, server_name=server_name or host) if tls else None
+        transport, _ = await loop.create_connection(lambda: secured or made, host, port)
+        detect_loss(transport.get_extra_info("socket"), may_stall=may_stall)
+        if secured is None:
+            return made
         try:
             await secured.ready()
         except BaseException:

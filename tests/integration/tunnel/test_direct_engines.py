@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from tests.integration.tunnel.test_gateway_connections import Site, site
+from tests.integration.tunnel.test_sockets import looks_for_loss
 from tests.support.waiting import until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
@@ -215,6 +216,14 @@ async def test_before_an_authority_is_named_nobody_is_let_in(stage: Stage) -> No
     with pytest.raises(ConnectionError, match="not behind this door"):
         await ways.connect(where, "eng-other", lambda: EngineConnection(made))
     await door.close()
+
+
+async def test_a_machine_that_vanishes_behind_its_door_is_looked_for(stage: Stage) -> None:
+    connection = await DirectWays(stage.authority).connect(
+        stage.where, ENGINE, lambda: EngineConnection(asyncio.get_running_loop())
+    )
+    assert looks_for_loss(connection._transport) == (1, 15, 5, 3, 30_000)
+    connection.close()
 
 
 async def test_nothing_but_an_engines_routes_is_behind_the_door(stage: Stage) -> None:

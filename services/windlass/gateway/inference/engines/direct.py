@@ -10,6 +10,7 @@ from windlass.gateway.inference.engines.connection import EngineBroken, EngineCo
 from windlass.gateway.inference.routes import DirectAddress
 from windlass.inference_api.routes import SERVES
 from windlass.tunnel.authority import Authority, ClientIdentity
+from windlass.tunnel.loss import detect_loss
 from windlass.tunnel.tls import TlsTransport
 
 CONNECT_SECONDS = 2.0
@@ -38,7 +39,10 @@ class DirectWays:
         async with asyncio.timeout(CONNECT_SECONDS):
             # The name says nothing; the digest does.
             secured = TlsTransport(connection, self._identity.tls, server_name="engines")
-            await loop.create_connection(lambda: secured, host.strip("[]"), int(port))
+            transport, _ = await loop.create_connection(
+                lambda: secured, host.strip("[]"), int(port)
+            )
+            detect_loss(transport.get_extra_info("socket"))
             try:
                 await secured.ready()
                 _check(secured, where)

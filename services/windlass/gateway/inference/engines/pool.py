@@ -17,6 +17,7 @@ from windlass.gateway.inference.engines.direct import DirectWays
 from windlass.gateway.inference.routes import DirectAddress
 from windlass.metrics.gateway import ENGINE_CONNECTIONS
 from windlass.tunnel.lanes import Lanes
+from windlass.tunnel.loss import detect_loss
 
 log = telemetry.logger("gateway.engines")
 
@@ -182,10 +183,11 @@ class EngineConnectionPool:
                     )[1]
             secure = ssl.create_default_context() if where.scheme == "https" else None
             port = where.port or (443 if secure else 80)
-            made = await loop.create_connection(
+            transport, connection = await loop.create_connection(
                 lambda: EngineConnection(loop), where.hostname or "", port, ssl=secure
             )
-            return made[1]
+            detect_loss(transport.get_extra_info("socket"))
+            return connection
 
     async def _past_tunnel(self) -> EngineConnection | None:
         """A connection through the door, if there is one that opens."""
