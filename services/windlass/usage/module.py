@@ -2,13 +2,11 @@
 
 import asyncio
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from windlass.api.usage.v1 import allowances_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2_grpc as rpc
-from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.clock import now_ms
+from windlass.core.db.leases import tolerated
 from windlass.core.exporting.exporter import exports_by
 from windlass.core.leaving.eraser import erases
 from windlass.usage.allowance_service import AllowancesInternalServicer
@@ -20,8 +18,6 @@ from windlass.usage.store import UsageStore
 
 FORGET_SECONDS = 3600.0
 ROLL_UP_SECONDS = 600.0
-
-log = telemetry.logger("usage")
 
 
 async def build(app: App) -> None:
@@ -40,11 +36,9 @@ async def build(app: App) -> None:
     async def summarize() -> None:
         kept_ms = app.settings.usage.keep_days * 86_400_000
         while True:
-            try:
+            async with tolerated("usage.hours"):
                 while await roll_up(app.database, before_ms=now_ms() - kept_ms):
                     pass
-            except SQLAlchemyError as error:
-                log.warning("usage_summary_failed", error=str(error))
             await asyncio.sleep(ROLL_UP_SECONDS)
 
     app.background("usage.hours", summarize)
@@ -52,6 +46,7 @@ async def build(app: App) -> None:
     async def forget() -> None:
         while True:
             await asyncio.sleep(FORGET_SECONDS)
-            await forget_idle(app.database)
+            async with tolerated("usage.allowances"):
+                await forget_idle(app.database)
 
     app.background("usage.allowances", forget)

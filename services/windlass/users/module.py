@@ -15,6 +15,7 @@ from windlass.api.users.v1 import (
 )
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
+from windlass.core.db.leases import tolerated
 from windlass.core.oidc.issuers import OidcIssuers
 from windlass.core.quotas import Quotas
 from windlass.users.certificates.service import CertificatesServicer
@@ -135,9 +136,10 @@ async def build(app: App) -> None:
     async def sweep() -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            await keys.forget_changes()
-            await forget_tokens(app.database)
-            await outbox.sweep(app.database)
+            async with tolerated("users.sweep"):
+                await keys.forget_changes()
+                await forget_tokens(app.database)
+                await outbox.sweep(app.database)
 
     app.background("users.sweep", sweep)
 

@@ -5,7 +5,8 @@ is free or past; the holder works outside any transaction and applies its result
 only where it still holds the lease, so a slow or dead holder changes nothing.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -113,6 +114,19 @@ async def run_loop(
             touched = await listener.wait_for_beat(REST_SECONDS)
         else:
             touched = await listener.wait(poll_seconds)
+
+
+@asynccontextmanager
+async def tolerated(name: str) -> AsyncIterator[None]:
+    """Logs and counts what fails in the block, so that a loop around it goes on.
+
+    A database that is away for a moment ends no process.
+    """
+    try:
+        yield
+    except Exception as error:
+        LOOP_FAILURES.labels(name).inc()
+        log.error("loop_failed", loop=name, exc_info=error)
 
 
 async def _never() -> bool:

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database, metadata
-from windlass.core.db.leases import run_loop
+from windlass.core.db.leases import run_loop, tolerated
 from windlass.core.db.wake import Wake
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
@@ -99,8 +99,11 @@ class EventStreams:
         return False
 
     async def close(self) -> None:
-        """Lets the streams of this process count no more, as it ends."""
-        async with self._database.begin() as connection:
+        """Lets the streams of this process count no more, as it ends.
+
+        Without the database they count until nobody has renewed them for long enough.
+        """
+        async with tolerated("jobs streams"), self._database.begin() as connection:
             await connection.execute(streams.delete().where(streams.c.holder == self._holder))
             await connection.execute(holders.delete().where(holders.c.id == self._holder))
 

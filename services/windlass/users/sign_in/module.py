@@ -5,6 +5,7 @@ import asyncio
 from windlass.api.users.v1 import mail_domains_pb2_grpc as domains_rpc
 from windlass.api.users.v1 import sign_in_pb2_grpc as rpc
 from windlass.core.app import App
+from windlass.core.db.leases import tolerated
 from windlass.core.oidc.issuers import OidcIssuers
 from windlass.users.groups.store import GroupStore
 from windlass.users.mail.outbox import MailOutbox
@@ -87,10 +88,11 @@ def build(app: App, roster: Roster, members: MemberStore, outbox: MailOutbox) ->
     async def sweep() -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            await sessions.sweep()
-            await pending.sweep()
-            await questions.sweep()
-            await proof.sweep()
-            await invites.sweep()
+            async with tolerated("users.sign_in.sweep"):
+                await sessions.sweep()
+                await pending.sweep()
+                await questions.sweep()
+                await proof.sweep()
+                await invites.sweep()
 
     app.background("users.sign_in.sweep", sweep)
