@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-# Requests go first where processors are short.
-_NICE = 10
 
 
 def sizes(folder: Path | str) -> Iterator[int]:
@@ -51,7 +49,6 @@ WALKS = {"sizes": sizes, "removed": removed}
 
 def main(walk: str, folder: str) -> None:
     """Prints the number of objects and their bytes."""
-    os.nice(_NICE)
     number = size = 0
     for one in WALKS[walk](folder):
         number, size = number + 1, size + one
