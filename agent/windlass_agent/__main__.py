@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -34,7 +33,9 @@ from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND
 from windlass_agent.folders import sole_agent
 from windlass_agent.loop import run as run_loop
 from windlass_agent.machine import look
+from windlass_agent.stopping import run_until_stopped
 from windlass_agent.tunnel.direct import MachineDoor
+from windlass_agent.tunnel.open_connections import OpenConnections
 from windlass_agent.tunnel.workloads import WorkloadAccess
 
 cli = typer.Typer(add_completion=False)
@@ -162,9 +163,10 @@ async def _serve(
         credential=credential.secret,
         ca=settings.ca_file,
     )
-    changed = asyncio.Event()
+    changed, requests = asyncio.Event(), OpenConnections()
     try:
-        async with _parts(settings, control, changed, runner_command) as (executor, controller):
+        parts = _parts(settings, control, changed, runner_command, requests)
+        async with parts as (executor, controller):
             agent = Agent(
                 control,
                 executor,
@@ -175,7 +177,7 @@ async def _serve(
                 renewal=Renewal(control, store, enrolment),
             )
             async with _operations(settings, agent):
-                await _until_signal(agent)
+                await run_until_stopped(agent, requests, seconds=settings.exit_drain_seconds)
     finally:
         await control.close()
 
@@ -211,17 +213,18 @@ async def _parts(
     control: ControlPlane,
     changed: asyncio.Event,
     runner_command: Sequence[str],
+    requests: OpenConnections,
 ) -> AsyncIterator[tuple[Executor, Controller | None]]:
     if settings.executor == "kubernetes":
         # Its libraries are no part of a laptop's agent.
         from windlass_agent.kubernetes_agent import kubernetes_parts
 
-        async with kubernetes_parts(settings, control, changed.set) as parts:
+        async with kubernetes_parts(settings, control, changed.set, requests) as parts:
             yield parts
         return
     async with _door(settings) as (door, direct):
         executor = await _process_executor(settings, control, changed, runner_command, direct)
-        yield executor, WorkloadAccess(control, executor, door)
+        yield executor, WorkloadAccess(control, executor, door, requests)
 
 
 @contextlib.asynccontextmanager
@@ -275,14 +278,6 @@ async def _process_executor(
         spare_trainers=settings.spare_trainers,
         spare_idle_seconds=settings.spare_idle_seconds,
     )
-
-
-async def _until_signal(agent: Agent) -> None:
-    loop, work = asyncio.get_running_loop(), asyncio.create_task(agent.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
 
 
 async def _enroll(settings: AgentSettings) -> pb.EnrollResponse:

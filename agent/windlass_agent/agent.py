@@ -81,6 +81,9 @@ class Agent:
         self._controller = controller
         self._renewal = renewal
         self._heartbeat_seconds = 5
+        self._drains = False
+        # Set when something is to be told before the next heartbeat is due.
+        self._beat_now = asyncio.Event()
         self.accepted = asyncio.Event()
         # Set when the time that the control plane may be silent changes.
         self._limited = asyncio.Event()
@@ -111,6 +114,11 @@ class Agent:
                     await self._report_once()
         if fence is not None:
             raise fence
+
+    def drain(self) -> None:
+        """Has the control plane send requests elsewhere from now on, since this life is to end."""
+        self._drains = True
+        self._beat_now.set()
 
     async def readiness(self) -> dict[str, str]:
         """The contact with the control plane: `ok`, or what is wrong with it."""
@@ -166,11 +174,12 @@ class Agent:
         await self.accepted.wait()
         while True:
             asked = self._lease.now()
+            self._beat_now.clear()
+            capacity = self._executor.capacity()
+            capacity.draining = self._drains
             try:
                 with metrics.HEARTBEAT_SECONDS.time():
-                    current = await self._control.heartbeat(
-                        self._session, self._executor.capacity()
-                    )
+                    current = await self._control.heartbeat(self._session, capacity)
             except grpc.aio.AioRpcError as error:
                 _raise_if_fenced(error)
                 metrics.CALL_FAILURES.labels("heartbeat").inc()
@@ -182,7 +191,7 @@ class Agent:
             backoff.reset()
             # By the time of the question: an answer that was long under way counts from there.
             due = asked + self._lease.pace(self._heartbeat_seconds)
-            await asyncio.sleep(max(0, due - self._lease.now()))
+            await _set_within(self._beat_now, max(0, due - self._lease.now()))
 
     async def _keep(self) -> None:
         if self._controller:

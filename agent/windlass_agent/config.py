@@ -65,6 +65,12 @@ class AgentSettings(BaseSettings):
     engine_drain_seconds: float = Field(
         300.0, ge=0, description="Time that open requests keep an engine that should end."
     )
+    exit_drain_seconds: float = Field(
+        60.0,
+        ge=0,
+        description="Time that open requests to engines keep an agent that should stop; new ones "
+        "go elsewhere or wait for its next start.",
+    )
     confinement: Literal["required", "preferred", "off"] = Field(
         "preferred", description="Confine engines and jobs that are processes (bubblewrap)."
     )

@@ -17,6 +17,7 @@ from windlass_agent.kube import Kube, KubeError, NoAccess
 from windlass_agent.kube.credentials import SecretCredentials
 from windlass_agent.namespaces.manifests import ManifestContext
 from windlass_agent.tunnel.kubernetes import KubernetesApi
+from windlass_agent.tunnel.open_connections import OpenConnections
 from windlass_agent.tunnel.picking.chooser import ReplicaChooser
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
@@ -24,7 +25,10 @@ from windlass_agent.tunnel.tunnel import Tunnel
 
 @asynccontextmanager
 async def kubernetes_parts(
-    settings: AgentSettings, control: ControlPlane, changed: Callable[[], None]
+    settings: AgentSettings,
+    control: ControlPlane,
+    changed: Callable[[], None],
+    open_connections: OpenConnections,
 ) -> AsyncIterator[tuple[KubernetesExecutor, ClusterController]]:
     """The executor and the controller; raises OSError that says what is out of reach."""
     cluster = _cluster_settings(settings)
@@ -62,7 +66,7 @@ async def kubernetes_parts(
             doors=executor.doors,
             chooser=chooser,
         )
-        controller.attach(Tunnel(control, targets).run)
+        controller.attach(Tunnel(control, targets, open_connections).run)
         controller.attach(IssuerReport(kube.get, control.report_issuer).run)
         if proxy is not None:
             controller.attach(proxy.run)

@@ -54,10 +54,8 @@ async def serve(
     Raises StartupError when the configuration cannot work.
     """
     modules = _modules(settings)
-    stop = stop or asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop, hurry = stop or asyncio.Event(), asyncio.Event()
+    _on_signals(stop, hurry)
     # Under root the database has a user of its own, who must pass; what lies inside is private.
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
     async with AsyncExitStack() as stack:
@@ -85,7 +83,17 @@ async def serve(
         await targets.build(app, modules)
         if on_ready is not None:
             app.on_ready(on_ready)
-        await app.run(stop, socket)
+        await app.run(stop, socket, hurry=hurry)
+
+
+def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
+    """Sets `stop` with the first SIGTERM or SIGINT, and `hurry` with the second."""
+
+    def receive() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, receive)
 
 
 def findings(settings: Settings) -> list[Finding]:

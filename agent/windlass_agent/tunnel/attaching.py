@@ -11,6 +11,7 @@ from windlass.metrics.agent import TUNNEL_CONNECTIONS
 from windlass.tunnel.byte_stream import ByteStream, over_call
 from windlass.tunnel.http1_bodies import MalformedHttp
 from windlass.tunnel.lanes import Lanes
+from windlass_agent.tunnel.open_connections import OpenConnections
 from windlass_agent.tunnel.refusal import TargetRefused
 from windlass_agent.tunnel.targets import Targets, Upstream
 
@@ -24,14 +25,20 @@ log = telemetry.logger("tunnel")
 class Attaching:
     """Every connection that is open."""
 
-    def __init__(self, lanes: Lanes, targets: Targets):
+    def __init__(self, lanes: Lanes, targets: Targets, to_workloads: OpenConnections):
         self._lanes = lanes
         self._targets = targets
+        self._to_workloads = to_workloads
         self._streams: dict[str, ByteStream] = {}
         self._dials = 0
 
     async def dial(self, dial: Dial) -> None:
         """Connects the target, dials back, and carries the bytes; never raises but to cancel."""
+        is_request = dial.target.WhichOneof("target") == "workload_id"
+        with self._to_workloads.counted() if is_request else contextlib.nullcontext():
+            await self._dial(dial)
+
+    async def _dial(self, dial: Dial) -> None:
         self._dials += 1
         reach("tunnel.dialled")
         upstream = None

@@ -65,6 +65,11 @@ class MachineDoor:
         """Ends every request, and stops listening."""
         await self._runner.cleanup()
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._runner.server.connections) if self._runner.server else 0
+
     def serve(self, find: Callable[[str], str]) -> None:
         """Answers for the workloads of which `find` tells the endpoint; "" for any other."""
         self._find = find

@@ -19,6 +19,7 @@ from windlass.tunnel.lanes import Lanes, carry
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.retrying import reason_of
 from windlass_agent.tunnel.attaching import Attaching
+from windlass_agent.tunnel.open_connections import OpenConnections
 from windlass_agent.tunnel.targets import Targets
 
 # Three of the server's heartbeats missed.
@@ -46,10 +47,16 @@ class End(Enum):
 class Tunnel:
     """Keeps a way open by which the server reaches targets in the cluster."""
 
-    def __init__(self, control: ControlPlane, targets: Targets):
+    def __init__(
+        self,
+        control: ControlPlane,
+        targets: Targets,
+        to_workloads: OpenConnections | None = None,
+    ):
+        """`to_workloads` counts the connections that requests of gateways take."""
         self._control = control
         self._lanes = Lanes(self._start_lane, paces=True)
-        self._attaching = Attaching(self._lanes, targets)
+        self._attaching = Attaching(self._lanes, targets, to_workloads or OpenConnections())
         self._session_id = ""
         self._connections = asyncio.TaskGroup()
         self._backoff = Backoff()

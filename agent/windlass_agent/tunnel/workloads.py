@@ -4,6 +4,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.port import Executor
 from windlass_agent.tunnel.direct import MachineDoor
+from windlass_agent.tunnel.open_connections import OpenConnections
 from windlass_agent.tunnel.targets import Targets
 from windlass_agent.tunnel.tunnel import Tunnel
 
@@ -11,12 +12,21 @@ from windlass_agent.tunnel.tunnel import Tunnel
 class WorkloadAccess:
     """Runs the tunnel to an agent's own workloads, and opens its door to them if it has one."""
 
-    def __init__(self, control: ControlPlane, executor: Executor, door: MachineDoor | None = None):
+    def __init__(
+        self,
+        control: ControlPlane,
+        executor: Executor,
+        door: MachineDoor | None = None,
+        open_connections: OpenConnections | None = None,
+    ):
+        """`open_connections` counts those of gateways, whichever way they come."""
         self._executor = executor
         self._door = door
+        open_connections = open_connections or OpenConnections()
         if door is not None:
             door.serve(self._endpoint)
-        self._tunnel = Tunnel(control, Targets(endpoint=self._endpoint))
+            open_connections.include(lambda: door.connections)
+        self._tunnel = Tunnel(control, Targets(endpoint=self._endpoint), open_connections)
 
     def take(self, spec: pb.ClusterSpec) -> None:
         """Takes who may come directly; there is no cluster to set up."""

@@ -68,6 +68,7 @@ class App:
         self._starting: list[asyncio.Event] = []
         self._at_ready: list[Callable[[], object]] = []
         self._excuses: list[Excuse] = []
+        self._drains: list[Background] = []
         self._stack = AsyncExitStack()
         database.expose()
         self._checks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -90,6 +91,10 @@ class App:
     def on_ready(self, call: Callable[[], object]) -> None:
         """Calls something once the process serves."""
         self._at_ready.append(call)
+
+    def before_stop(self, drain: Background) -> None:
+        """Waits for something once the process should stop, while all its parts still run."""
+        self._drains.append(drain)
 
     def on_stop(self, close: Callable[[], Awaitable[Any]]) -> None:
         """Closes something at the end, last registered first."""
@@ -117,8 +122,13 @@ class App:
             answers = excuse(answers)
         return answers
 
-    async def run(self, stop: asyncio.Event, socket: Path) -> None:
-        """Serves until `stop` is set or a part fails, which it then raises."""
+    async def run(
+        self, stop: asyncio.Event, socket: Path, *, hurry: asyncio.Event | None = None
+    ) -> None:
+        """Serves until `stop` is set or a part fails, which it then raises.
+
+        Once `hurry` is set, a stop waits for nothing that is open.
+        """
         async with self._stack:
             await self.tokens.rotate()
             grpc = self.settings.grpc
@@ -141,6 +151,8 @@ class App:
             telling = asyncio.create_task(self._tell_ready(), name="ready")
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if all(task.get_name() == "stop" for task in done):
+                    await self._drain(hurry or asyncio.Event())
             finally:
                 telling.cancel()
                 await self._wind_down(tasks)
@@ -171,6 +183,17 @@ class App:
                 await self.tokens.rotate()
             except Exception as error:
                 log.warning("key_rotation_failed", exc_info=error)
+
+    async def _drain(self, hurry: asyncio.Event) -> None:
+        """Waits for what is open, until `hurry` is set."""
+        self.ready.clear()
+        await self.server.set_serving(False)
+        hurried: asyncio.Future[Any] = asyncio.ensure_future(hurry.wait())
+        for drain in self._drains:
+            draining: asyncio.Future[Any] = asyncio.ensure_future(drain())
+            await asyncio.wait({draining, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            draining.cancel()
+        hurried.cancel()
 
     async def _wind_down(self, tasks: list[asyncio.Task[Any]]) -> None:
         self.ready.clear()

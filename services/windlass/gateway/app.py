@@ -28,6 +28,7 @@ from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
+from windlass.gateway.inference.draining import RequestDrain
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.offers import KINDS
 from windlass.gateway.openai.creation import PATH as CREATION
@@ -66,6 +67,7 @@ class GatewayApp:
         exchanges: TokenExchanges,
         tokens: TokenAuthority,
         inference: InferenceHandler,
+        drain: RequestDrain,
         uploads: FileUploads,
         creation: JobCreation,
         scim: ScimHandler,
@@ -80,6 +82,7 @@ class GatewayApp:
         self._exchanges = exchanges
         self._tokens = tokens
         self._inference = inference
+        self._drain = drain
         self._uploads = uploads
         self._creation = creation
         self._scim = scim
@@ -122,7 +125,8 @@ class GatewayApp:
             if exchange.method != "POST":
                 raise method_not_allowed(exchange.method, path, "POST")
             await self._admit(exchange, graced=True)
-            await self._inference.handle(exchange)
+            with self._drain.counted():
+                await self._inference.handle(exchange)
             return "inference"
         if path == EXCHANGE:
             await self._exchanges.handle(exchange)

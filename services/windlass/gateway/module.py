@@ -22,6 +22,7 @@ from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.bearers import BearerAdmission
 from windlass.gateway.authentication.origins import KeyOrigins
+from windlass.gateway.inference.draining import RequestDrain
 from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
@@ -104,6 +105,8 @@ async def build(app: App) -> None:
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     active = ActiveRequests(authenticator)
+    drain = RequestDrain(settings.http.drain_seconds)
+    app.before_stop(drain.drain)
     origins = KeyOrigins(addresses, stub(users_pb2_grpc.UsersInternalServiceStub))
     gateway = GatewayApp(
         authenticator=authenticator,
@@ -113,6 +116,7 @@ async def build(app: App) -> None:
         exchanges=TokenExchanges(exchange, addresses, allowance=settings.auth.wrong_keys),
         tokens=app.tokens,
         inference=inference,
+        drain=drain,
         uploads=FileUploads(app),
         creation=JobCreation(app),
         scim=ScimHandler(app),
@@ -141,6 +145,7 @@ async def build(app: App) -> None:
         app.background(f"gateway.{name}", run)
     app.background("gateway.lines", partial(engines.follow, routes.change))
     app.background("gateway.ejections", engines.probe)
+    app.background("gateway.idle_engines", partial(engines.let_go, routes.addresses))
     app.background("gateway.other_work", partial(engines.weigh, routes.loads))
     for follower in (routes.follower, names.follower):
         app.add_check(f"gateway.{follower.name}", follower.check)

@@ -362,7 +362,7 @@ class View:
     def reaches(self, cluster_id: str) -> bool:
         """Returns True if a gateway finds a way to engines there."""
         cluster = self.clusters.get(cluster_id)
-        if cluster is None:
+        if cluster is None or cluster.capacity.draining:
             return False
         return cluster.embedded or bool(cluster.addresses) or cluster_id in self.tunnels
 

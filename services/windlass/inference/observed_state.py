@@ -153,7 +153,7 @@ def _shape(clusters: dict[str, clusters_pb2.Cluster]) -> dict[str, tuple[object,
     return {
         key: (
             *(tuple(one.capacity.engines), one.capacity.engine_slots, tuple(one.roles)),
-            *(one.shared, one.embedded, tuple(one.addresses)),
+            *(one.shared, one.embedded, one.capacity.draining, tuple(one.addresses)),
             *(one.capacity.direct.address, one.capacity.direct.certificate_digest),
         )
         for key, one in clusters.items()

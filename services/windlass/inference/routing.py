@@ -148,6 +148,8 @@ def start_of(engine: Engine, view: View) -> str:
     """Returns what an engine's start waits for, in our words: an agent's may name other tenants."""
     if engine.cluster_id not in view.clusters:
         return "waiting for the engine's cluster, which is not connected"
+    if view.clusters[engine.cluster_id].capacity.draining:
+        return "waiting for the agent of the engine's cluster, which is about to stop"
     status = view.status(engine)
     if engine.is_adopted:
         return _STACK

@@ -129,6 +129,11 @@ class Windlass:
             process.kill()
             process.wait()
 
+    def terminate(self, name: str, *, seconds: float = 40) -> None:
+        """Asks one process to stop, and waits until it has."""
+        self.processes[name].send_signal(signal.SIGTERM)
+        assert self.processes[name].wait(seconds) == 0, self.log(name)[-3000:]
+
     def log(self, name: str = "all") -> str:
         if self.replicas:
             return "\n".join(one.log(name) for one in self.replicas)

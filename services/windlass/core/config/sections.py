@@ -95,6 +95,12 @@ class HttpSection(Section):
     answer_bytes_per_second: int = Field(
         10_000, ge=1, description="Least rate at which a response that waits must be read."
     )
+    drain_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="Time that open model requests keep a server that should stop; new ones are "
+        "answered 503.",
+    )
     keep_alive_seconds: int = Field(
         75, ge=1, description="Time that an idle connection stays open between two requests."
     )

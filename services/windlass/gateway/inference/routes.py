@@ -91,6 +91,8 @@ class RouteTable:
         self.touch_seconds = min(TOUCH_SECONDS, max(1.0, idle_seconds / 3))
         self._routes: dict[str, VersionRoute] = {}
         self._loads: dict[str, pb.ReplicaLoad] = {}
+        # None since they changed.
+        self._addresses: frozenset[str] | None = None
         self._changed = asyncio.Event()
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
@@ -105,6 +107,13 @@ class RouteTable:
     def loads(self) -> Mapping[str, pb.ReplicaLoad]:
         """The load of each engine that says it, by address."""
         return self._loads
+
+    def addresses(self) -> frozenset[str]:
+        """The addresses of all engines that some route leads to."""
+        if self._addresses is None:
+            routes = self._routes.values()
+            self._addresses = frozenset(one.address for route in routes for one in route.endpoints)
+        return self._addresses
 
     def touch(self, project_id: str, model: str) -> None:
         """Notes that the model is in use; never waits."""
@@ -177,6 +186,7 @@ class RouteTable:
                 route.engine,
                 route.engine_version_id,
             )
+        self._addresses = None
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

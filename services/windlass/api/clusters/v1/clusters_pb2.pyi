@@ -1723,6 +1723,7 @@ class Capacity(google.protobuf.message.Message):
     DIRECT_FIELD_NUMBER: builtins.int
     MODEL_VERSIONS_FIELD_NUMBER: builtins.int
     EACH_ENGINE_FIELD_NUMBER: builtins.int
+    DRAINING_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1739,6 +1740,8 @@ class Capacity(google.protobuf.message.Message):
     used_memory_bytes: builtins.int
     keeps_models: builtins.bool
     """It keeps weights that were fetched for whichever engine comes next."""
+    draining: builtins.bool
+    """The agent is about to stop: what goes through it ends, and new requests go elsewhere."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1811,9 +1814,10 @@ class Capacity(google.protobuf.message.Message):
         direct: Global___DirectEndpoint | None = ...,
         model_versions: collections.abc.Iterable[builtins.str] | None = ...,
         each_engine: Global___EngineShare | None = ...,
+        draining: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["direct", b"direct", "each_engine", b"each_engine", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "draining", b"draining", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from windlass.tunnel.lanes import Lanes
 
 log = telemetry.logger("gateway.engines")
 POOLS = 256
+LET_GO_SECONDS = 1.0
 # Open requests by which the engine of a conversation may be ahead of the least busy one.
 BUSIER = 4
 # Makes of two numbers of 56 bits one that says nothing of which of them is larger.
@@ -238,6 +239,19 @@ class Engines:
         while True:
             await changed()
             self._places.rerouted()
+
+    async def let_go(self, routed: Callable[[], Collection[str]]) -> None:
+        """Closes idle connections to engines that get no more requests, until cancelled.
+
+        An agent that is about to stop waits for what is open.
+        """
+        while True:
+            await asyncio.sleep(LET_GO_SECONDS)
+            if idle := [pool for pool in self._pools.values() if pool.has_idle]:
+                addresses = routed()
+                for pool in idle:
+                    if pool.address not in addresses:
+                        pool.close()
 
     async def probe(self) -> None:
         """Looks after engines that did not answer, until cancelled."""

@@ -129,6 +129,11 @@ class EngineConnectionPool:
         if self._idle and self._is_old(self._idle[0]):
             self._idle.pop(0).close()
 
+    @property
+    def has_idle(self) -> bool:
+        """True while a connection rests."""
+        return bool(self._idle)
+
     def close(self) -> None:
         """Closes idle connections."""
         while self._idle:
