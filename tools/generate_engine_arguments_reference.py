@@ -20,6 +20,13 @@ engine does not take is refused.
 
 """
 
+DATA_PARALLEL = """
+No engine takes data parallelism: the copies of a model are the replicas of its serving, each an
+engine of its own that is placed, drained and replaced by itself. A deployment that has data
+parallelism inside, such as vLLM's for large mixtures of experts, comes as an
+[adopted stack](../how-to/adopt-a-serving-stack.md).
+"""
+
 FLAGS = """
 ## Flags of SGLang
 
@@ -43,7 +50,7 @@ def reference() -> str:
         rows.append(f"| `{name}` | {_values(schema)} | {marks} | {schema['description']} |")
     names = ", ".join(f"`{name}`" for name in sorted(SGLANG_TAKEN))
     flags = "\n".join(textwrap.wrap(names, 100, break_on_hyphens=False))
-    return HEAD + "\n".join(rows) + "\n" + FLAGS + flags + "\n"
+    return HEAD + "\n".join(rows) + "\n" + DATA_PARALLEL + FLAGS + flags + "\n"
 
 
 def _values(schema: dict[str, Any]) -> str:

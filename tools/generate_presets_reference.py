@@ -50,10 +50,10 @@ the same name takes the place of a preset below. It counts for models that come 
 `tokens` are optional; where several presets have a type, the one with the most of them that the
 tokenizer has is chosen. `task` is `generation` (the default), `embedding` or `scoring`. Arguments
 are those of [engines](engine-arguments.md), but none of devices (`tensor_parallel`,
-`pipeline_parallel`, `memory_fraction`, `kv_cache_bytes`, `kv_offload_bytes`), and no `draft_model`
-and `draft_tokens`, which are of servings. `chat_templates` are of this release alone. The server
-refuses to start with a file that it cannot use, and names the file and the field; `windlass config
-check` does so before.
+`pipeline_parallel`, `expert_parallel`, `memory_fraction`, `kv_cache_bytes`, `kv_offload_bytes`),
+and no `draft_model` and `draft_tokens`, which are of servings. `chat_templates` are of this release
+alone. The server refuses to start with a file that it cannot use, and names the file and the field;
+`windlass config check` does so before.
 """
 TASKS = {
     "generation": "Models that write",

@@ -45,6 +45,11 @@ class EngineArguments(BaseModel):
         description="Groups of such GPUs, each with a part of the layers; by default one for each "
         "node.",
     )
+    expert_parallel: bool | None = Field(
+        None,
+        description="Whether these GPUs have whole experts each, of a model with experts, rather "
+        "than a part of every one.",
+    )
     memory_fraction: Annotated[float, Field(ge=0.05, le=0.98)] | None = Field(
         None, description="Part of each GPU's memory that the engine takes."
     )
@@ -153,6 +158,7 @@ TAKEN: dict[str, frozenset[str]] = {
 # Those that are about devices, which no model knows.
 OF_DEVICES = frozenset(
     [
+        "expert_parallel",
         "kv_cache_bytes",
         "kv_offload_bytes",
         "memory_fraction",

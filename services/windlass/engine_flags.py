@@ -14,8 +14,9 @@ _FLAG = re.compile(r"--(?:no-)?(?P<name>[a-z][a-z0-9_-]*)(?:(?:\.[\w.-]+)?=[^\0\
 # Flags that Windlass writes: by the model, by its serving, or so that its gateway and keeper work.
 _OURS = """
     api-server-count chat-template disable-fastapi-docs disable-log-stats
-    disable-uvicorn-access-log dtype enable-auto-tool-choice enable-chunked-prefill enable-lora
-    enable-prefix-caching enable-prompt-tokens-details enable-scale-out enable-server-load-tracking
+    disable-uvicorn-access-log dtype enable-auto-tool-choice enable-chunked-prefill
+    enable-expert-parallel enable-lora enable-prefix-caching enable-prompt-tokens-details
+    enable-scale-out enable-server-load-tracking
     enforce-eager generation-config gpu-memory-utilization host kv-cache-dtype kv-cache-memory-bytes
     kv-offloading-size master-addr master-port max-cpu-loras max-lora-rank max-loras
     max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes node-rank
@@ -46,7 +47,7 @@ _SGLANG = """
     enable-dynamic-chunking enable-eplb enable-fused-qk-norm-rope enable-hierarchical-cache
     enable-lora-overlap-loading enable-mixed-chunk enable-mscclpp enable-nccl-nvls
     enable-p2p-check enable-symm-mem enable-tf32-matmul enable-torch-compile enable-torch-symm-mem
-    enable-two-batch-overlap ep-num-redundant-experts ep-size flashinfer-allreduce-fusion-backend
+    enable-two-batch-overlap ep-num-redundant-experts flashinfer-allreduce-fusion-backend
     fp4-gemm-backend fp8-gemm-backend gpu-id-step hicache-io-backend hicache-mem-layout
     hicache-ratio hicache-size hicache-write-policy linear-attn-backend lora-backend
     lora-eviction-policy lora-use-virtual-experts mamba-backend mamba-full-memory-ratio

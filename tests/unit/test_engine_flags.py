@@ -16,7 +16,7 @@ from windlass_agent.engines.vllm_engine import VllmEngine
 FLAGS = TypeAdapter(EngineFlags)
 TAKEN = (
     "--seed=7", "--attention-backend=FLASHINFER", "--async-scheduling", "--no-async-scheduling",
-    "--enable-expert-parallel", "--compilation-config.mode=0", "--model-impl=transformers",
+    "--enable-eplb", "--compilation-config.mode=0", "--model-impl=transformers",
     "--tokenizer-mode=slow", '--limit-mm-per-prompt={"image": 0}',
 )  # fmt: skip
 
@@ -66,6 +66,7 @@ def test_whatever_we_write_is_known_as_ours() -> None:
         max_batched_tokens=64, kv_offload_bytes=2**30, lookup_tokens=2, max_adapter_rank=8,
         tool_parser="hermes", reasoning_parser="qwen3", eager=True, task="generate",
         draft_model="small", draft_tokens=2,
+        expert_parallel=True,
     )  # fmt: skip
     assert not [name for name, value in whole if value is None]
     written = set()

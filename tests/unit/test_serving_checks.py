@@ -7,12 +7,15 @@ import pytest
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.api.models.v1 import models_pb2
 from windlass.core.errors import InvalidArgument
 from windlass.engine_arguments import EngineArguments, divided
 from windlass.inference.domain import InferencePolicy, Serving
 from windlass.inference.servings.checks import (
+    arguments_of,
     complete,
     require_bounds,
+    require_experts,
     require_group,
     require_needs,
     require_sleep,
@@ -123,6 +126,26 @@ def test_what_cannot_be_divided_over_its_nodes_is_refused_with_numbers(
     with pytest.raises(InvalidArgument) as caught:
         require_group(pb.PutServingRequest(**fields), engine, EngineArguments(**arguments))
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(("experts", "refused"), [(0, False), (1, True), (64, False)])
+def test_experts_are_divided_of_models_that_have_some(experts: int, refused: bool) -> None:
+    model = models_pb2.Model(id="m", footprint=models_pb2.ModelFootprint(experts=experts))
+    require_experts(model, EngineArguments(expert_parallel=False))
+    if not refused:
+        require_experts(model, EngineArguments(expert_parallel=True))
+        return
+    with pytest.raises(InvalidArgument, match="m has no experts") as caught:
+        require_experts(model, EngineArguments(expert_parallel=True))
+    assert caught.value.param == "arguments.expert_parallel"
+
+
+@pytest.mark.parametrize("engine", ["builtin", "llamacpp"])
+def test_engines_that_do_not_divide_experts_refuse_to(engine: str) -> None:
+    request = pb.PutServingRequest(arguments=clusters_pb2.EngineArguments(expert_parallel=True))
+    with pytest.raises(InvalidArgument, match=f"{engine!r} takes no expert_parallel") as caught:
+        arguments_of(request, engine)
+    assert caught.value.param == "arguments.expert_parallel"
 
 
 @pytest.mark.parametrize(

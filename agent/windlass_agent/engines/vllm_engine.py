@@ -45,6 +45,7 @@ _FLAGS = {
     "dtype": "dtype",
     "tensor_parallel": "tensor-parallel-size",
     "pipeline_parallel": "pipeline-parallel-size",
+    "expert_parallel": "enable-expert-parallel",
     "memory_fraction": "gpu-memory-utilization",
     "kv_cache_bytes": "kv-cache-memory-bytes",
     "kv_cache_dtype": "kv-cache-dtype",

@@ -28,9 +28,9 @@ from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.errors import HttpError, method_not_allowed, to_http
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference.draining import RequestDrain
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.offers import KINDS
+from windlass.gateway.listener.draining import RequestDrain
 from windlass.gateway.openai.creation import PATH as CREATION
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.token_exchange import PATH as EXCHANGE

@@ -22,7 +22,6 @@ from windlass.gateway.authentication.attempts import Attempts
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.bearers import BearerAdmission
 from windlass.gateway.authentication.origins import KeyOrigins
-from windlass.gateway.inference.draining import RequestDrain
 from windlass.gateway.inference.engines import DirectWays, Engines
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
@@ -35,6 +34,7 @@ from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.listener import HttpServer
+from windlass.gateway.listener.draining import RequestDrain
 from windlass.gateway.openai.creation import JobCreation
 from windlass.gateway.openai.token_exchange import TokenExchanges
 from windlass.gateway.openai.uploading import FileUploads

@@ -1,4 +1,4 @@
-"""Bodies that a serving stack of others gets: OpenAI's fields, since no more is known of it."""
+"""Bodies that a serving stack of others gets: OpenAI's fields, and those of ranks and scores."""
 
 from windlass.inference_api.errors import not_served, unsupported
 from windlass.inference_api.formats import JsonSchemaFormat
@@ -8,9 +8,12 @@ from windlass.inference_api.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
     biases,
     check_chat,
     check_completion,
+    check_rerank,
     parse,
 )
 from windlass.inference_api.schemas import check_schemas
@@ -29,6 +32,10 @@ def check(path: str, body: bytes) -> None:
             _check_completion(parse(CompletionRequest, body))
         case "/v1/embeddings":
             parse(EmbeddingRequest, body)
+        case "/v1/rerank":
+            check_rerank(parse(RerankRequest, body))
+        case "/v1/score":
+            parse(ScoreRequest, body)
         case _:
             raise not_served(path)
 

@@ -14,6 +14,8 @@ _MAX_TOKENS = 2**24
 # Types that have a window in some layers and do not say in which: one of so many has none.
 _PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
+# As vLLM finds them (`vllm.config.model.ModelConfig.get_num_experts`).
+_EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 _FULL = "full_attention"
 _WINDOWED = ("sliding_attention", "chunked_attention")
 
@@ -35,6 +37,8 @@ class Footprint:
     context_length: int
     # Bytes of most weights in the files; 0 where they are quantized, or nobody looked.
     weight_width: int = 0
+    # Of each layer; 1 for a model without experts, 0 where nobody looked.
+    experts: int = 0
 
     def held_bytes(self, width: int) -> int:
         """The bytes of the weights where each takes so many; as in the files where that is 0."""
@@ -79,6 +83,7 @@ def footprint(config: Mapping[str, Any], weight_bytes: int, weight_width: int = 
         kv_heads=kv_heads,
         context_length=min(context, _MAX_TOKENS),
         weight_width=weight_width,
+        experts=_optional(text, *_EXPERTS) or 1,
     )
 
 

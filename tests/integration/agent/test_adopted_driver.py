@@ -124,6 +124,24 @@ async def test_it_answers_as_soon_as_the_stack_has_the_model(made: Adopted) -> N
     assert made.stack.keys == [f"Bearer {KEY}"]
 
 
+RANKS = ["/v1/rerank", "/v1/score"]
+
+
+async def test_it_says_which_ranks_it_has_and_passes_them_on(made: Adopted) -> None:
+    async def ranks(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"model": body["model"], "path": request.path, "results": []})
+
+    made.stack.handler = ranks
+    await made.want(capabilities=pb.EngineCapabilities(routes=RANKS))
+    status = await made.reaches(pb.PHASE_RUNNING)
+    assert list(status.capabilities.routes) == RANKS
+    for path in RANKS:
+        code, answer = await made.ask(path, query="a", documents=["b"])
+        assert (code, answer["model"], answer["path"]) == (200, "ours", path)
+        assert answer["usage"]["estimated"] is True
+    assert [one["model"] for one in made.stack.asked] == ["theirs", "theirs"]
+
+
 async def test_a_request_has_its_id_and_trace_at_the_stack(ready: Adopted) -> None:
     seen: list[dict[str, str]] = []
 

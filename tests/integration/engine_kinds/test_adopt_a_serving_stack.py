@@ -8,7 +8,9 @@ from typing import Any
 import openai
 import pytest
 from tests.integration.engine_kinds.page import used
+from tests.support.factories.encoders import make_reranker
 from tests.support.factories.tenants import Tenants, make_tenants
+from tests.support.factories.toy_model import make_classifier
 from tests.support.folders import files_with
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
@@ -136,6 +138,48 @@ def test_usage_counts_what_the_stack_counted_cut_or_not(server: Windlass, tenant
     assert counted.completion_tokens < written < counted.completion_tokens + 400
 
 
+def test_a_reranker_of_the_stack_ranks_by_our_name(
+    server: Windlass, stack: Windlass, tmp_path: Path
+) -> None:
+    with Client(stack.url, stack.owner_key) as client:
+        client.models.import_folder("their-ranker", make_reranker(tmp_path / "ranker"))
+    asked: dict[str, Any] = {"query": "harbour", "documents": ["the harbour", "a fox", "a dog"]}
+    with stack.http() as http:
+        answer = http.post("/v1/rerank", json={"model": "their-ranker", **asked}, timeout=90)
+        theirs = answer.raise_for_status().json()
+    with server.http() as http:
+        cluster = http.get("/v1/clusters").json()["data"][0]["id"]
+        body = {"cluster_id": cluster, "url": stack.url, "key": stack.owner_key, "rerank": True}
+        shown = http.put("/v1/stacks/ranks", json=body).raise_for_status().json()
+        assert (shown["rerank"], shown["score"]) == (True, False)
+        model = {"id": "our-ranker", "model": "their-ranker"}
+        http.post("/v1/stacks/ranks/models", json=model).raise_for_status()
+        answer = http.post("/v1/rerank", json={"model": "our-ranker", **asked}, timeout=90)
+        ours = answer.raise_for_status().json()
+        scored = http.post("/v1/score", json={"model": "our-ranker", "input": "a"}, timeout=90)
+    assert ours == theirs | {"id": ours["id"], "model": "our-ranker"}
+    assert scored.status_code == 404, scored.text
+
+
+def test_a_reward_model_of_the_stack_scores_by_our_name(
+    server: Windlass, stack: Windlass, tmp_path: Path
+) -> None:
+    with Client(stack.url, stack.owner_key) as client:
+        client.models.import_folder("their-judge", make_classifier(tmp_path / "judge"))
+    with stack.http() as http:
+        asked = {"model": "their-judge", "input": "the harbour"}
+        theirs = http.post("/v1/score", json=asked, timeout=90).raise_for_status().json()
+    with server.http() as http:
+        cluster = http.get("/v1/clusters").json()["data"][0]["id"]
+        body = {"cluster_id": cluster, "url": stack.url, "key": stack.owner_key, "score": True}
+        http.put("/v1/stacks/judges", json=body).raise_for_status()
+        model = {"id": "our-judge", "model": "their-judge"}
+        http.post("/v1/stacks/judges/models", json=model).raise_for_status()
+        answer = http.post("/v1/score", json=asked | {"model": "our-judge"}, timeout=90)
+        ours = answer.raise_for_status().json()
+    assert ours == theirs | {"id": ours["id"], "model": "our-judge"}
+
+
 def test_only_platform_administrators_adopt(tenants: Tenants) -> None:
     for caller in (tenants.owner, tenants.member, tenants.stranger):
         with caller.http() as http:
@@ -241,6 +285,7 @@ def test_a_stack_that_models_use_stays(server: Windlass) -> None:
         ({"key": "two words"}, "key"),
         ({"ca": "no certificate"}, "ca"),
         ({"dialect": "french"}, "dialect"),
+        ({"dialect": "vllm", "score": True}, "score"),
         ({"max_concurrency": -1}, "max_concurrency"),
     ],
 )

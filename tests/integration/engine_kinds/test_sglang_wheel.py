@@ -156,6 +156,7 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "max_running_requests": 16,
         "dtype": "bfloat16",
         "tp_size": 2,
+        "ep_size": 2,
         "mem_fraction_static": 0.5,
         "kv_cache_dtype": "fp8_e4m3",
         "disable_radix_cache": True,
@@ -183,7 +184,7 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "trust_request_chat_template": False,
         "enable_custom_logit_processor": False,
     }.items() <= found.items()
-    assert (all_gpus["tp_size"], all_gpus["max_lora_rank"]) == (4, 64)
+    assert (all_gpus["tp_size"], all_gpus["ep_size"], all_gpus["max_lora_rank"]) == (4, 1, 64)
     assert (all_gpus["tool_call_parser"], all_gpus["reasoning_parser"]) == ("auto", "auto")
     assert not all_gpus["disable_radix_cache"]
     assert all_gpus["context_length"] is all_gpus["chunked_prefill_size"] is None

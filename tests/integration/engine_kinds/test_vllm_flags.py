@@ -71,6 +71,7 @@ ALL = EngineArguments(
     dtype="bfloat16",
     tensor_parallel=2,
     pipeline_parallel=2,
+    expert_parallel=True,
     memory_fraction=0.5,
     kv_cache_bytes=2**30,
     kv_cache_dtype="fp8",
@@ -200,6 +201,7 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "dtype": "bfloat16",
         "tensor_parallel_size": 2,
         "pipeline_parallel_size": 2,
+        "enable_expert_parallel": True,
         "gpu_memory_utilization": 0.5,
         "kv_cache_memory_bytes": 2**30,
         "kv_cache_dtype": "fp8",
@@ -229,7 +231,7 @@ def test_every_argument_means_there_what_it_means_here(facts: dict[str, Any]) ->
         "allowed_local_media_path": "",
     }.items() <= found.items()
 
-    assert all_gpus["tensor_parallel_size"] == 4
+    assert (all_gpus["tensor_parallel_size"], all_gpus["enable_expert_parallel"]) == (4, False)
     # The longest that fits.
     assert all_gpus["max_model_len"] == -1
     assert all_gpus["kv_cache_memory_bytes"] is None

@@ -83,6 +83,29 @@ def test_usage_that_a_stack_does_not_count_is_estimated_and_says_so(usage: dict[
     assert found["total_tokens"] == found["prompt_tokens"] + found["completion_tokens"]
 
 
+RANKED = {"model": NAMES.theirs, "results": [{"index": 1, "relevance_score": 0.9}]}
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({"prompt_tokens": 7, "total_tokens": 7}, {"prompt_tokens": 7, "total_tokens": 7}),
+        # KServe's, and vLLM's of some releases.
+        ({"total_tokens": 9}, {"prompt_tokens": 9, "total_tokens": 9}),
+        (None, {"prompt_tokens": 100, "completion_tokens": 0, "total_tokens": 100,
+                "estimated": True}),
+    ],
+)  # fmt: skip
+def test_ranks_cost_what_was_read(usage: Any, told: dict[str, Any]) -> None:
+    found = json.loads(answer().whole(encoded(RANKED | {"usage": usage})))
+    assert found == RANKED | {"model": NAMES.ours, "usage": told}
+
+
+def test_a_total_alone_says_nothing_of_what_was_written() -> None:
+    whole = {"choices": [{"message": {"content": "Hi"}}], "usage": {"total_tokens": 9}}
+    assert json.loads(answer().whole(encoded(whole)))["usage"]["estimated"] is True
+
+
 def test_chunks_have_usage_so_far_until_the_stack_has_counted() -> None:
     spoken = answer()
     found = [json.loads(spoken.chunk(encoded(CHUNK | {"usage": None}))) for _ in range(3)]

@@ -18,7 +18,8 @@ from windlass.inference.domain import (
 )
 from windlass.inference.planning import EngineChanges, Planner
 from windlass.inference.routing import routes_of
-from windlass.inference.stacks.stack import Stack, check_url
+from windlass.inference.stacks.requests import to_workload
+from windlass.inference.stacks.stack import OPENAI, VLLM, Stack, check_score, check_url
 
 NOW = 1_000_000.0
 HOUSE = Stack("house", "east", "http://10.0.0.1", created_at=NOW - 60, updated_at=NOW - 60)
@@ -149,6 +150,19 @@ def test_a_way_that_is_none_says_why(
     assert not plan.creates
     ((_, error),) = plan.errors
     assert said in error
+
+
+def test_its_agent_is_told_which_ranks_it_has() -> None:
+    told = to_workload(replace(HOUSE, rerank=True, score=True), "up").capabilities
+    assert list(told.routes) == ["/v1/rerank", "/v1/score"]
+    assert not to_workload(HOUSE, "up").capabilities.routes
+
+
+def test_scores_are_not_of_vllm_s_dialect() -> None:
+    check_score(True, OPENAI)
+    check_score(False, VLLM)
+    with pytest.raises(InvalidArgument, match="pairs of texts"):
+        check_score(True, VLLM)
 
 
 def test_its_route_has_its_kind_before_it_answers() -> None:

@@ -46,6 +46,15 @@ def test_latent_attention_keeps_one_vector_that_cannot_be_divided() -> None:
     assert (found.kv_bytes, found.kv_heads) == (27 * 576 * 2, 1)
 
 
+@pytest.mark.parametrize(
+    "name", ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]
+)
+def test_experts_are_counted_by_the_names_of_their_authors(name: str) -> None:
+    assert of(LLAMA_3_8B).experts == 1, "none are one network for all tokens"
+    assert of(LLAMA_3_8B, **{name: 64}).experts == 64
+    assert of({"text_config": {**LLAMA_3_8B, name: 8}}).experts == 8
+
+
 def test_a_window_bounds_what_a_request_takes() -> None:
     mistral = of(LLAMA_3_8B, sliding_window=4096, max_position_embeddings=32768)
     assert (mistral.kv_bytes, mistral.windowed_kv_bytes) == (0, 128 * 1024)

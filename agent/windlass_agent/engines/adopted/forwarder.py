@@ -11,6 +11,7 @@ from aiohttp import web
 
 from windlass.core.telemetry import logger, request_id
 from windlass.inference_api.errors import ApiError
+from windlass.inference_api.routes import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, SCORE
 from windlass_agent.engines.adopted.stack import SentBody, StackClient
 from windlass_agent.engines.adopted.translation import (
     ModelNames,
@@ -21,8 +22,7 @@ from windlass_agent.engines.adopted.translation import (
 )
 from windlass_agent.engines.boundary import END, MAX_BODY_BYTES, boundary, event_stream
 
-GENERATING = ("/v1/chat/completions", "/v1/completions")
-EMBEDDINGS = "/v1/embeddings"
+PASSED = (CHAT, COMPLETIONS, EMBEDDINGS, RERANK, SCORE)
 # Of one event, and of an answer that is not streamed.
 MAX_EVENT_BYTES = 2**20
 MAX_ANSWER_BYTES = 32 * 2**20
@@ -95,7 +95,7 @@ class Forwarder:
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[boundary], client_max_size=MAX_BODY_BYTES)
-        app.add_routes([web.post(path, self._forward) for path in (*GENERATING, EMBEDDINGS)])
+        app.add_routes([web.post(path, self._forward) for path in PASSED])
         return app
 
     async def start(self) -> None:

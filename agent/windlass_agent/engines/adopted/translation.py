@@ -63,6 +63,12 @@ class _StackChoice(Struct):
 class _StackUsage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """True where it tells what was read or written."""
+        return self.prompt_tokens is not None or self.completion_tokens is not None
 
 
 _choices = msgspec.json.Decoder(list[_StackChoice])
@@ -126,7 +132,12 @@ class StackAnswer:
     def whole(self, content: bytes) -> bytes:
         """An answer that is not streamed; raises ApiError where it is no JSON object."""
         fields = _object(content)
-        if not _counts(fields.get("usage")):
+        usage = _usage_of(fields.get("usage"))
+        if not usage.counts and usage.total_tokens and "choices" not in fields:
+            # Ranks of many stacks: nothing is written, so all was read.
+            read = {"prompt_tokens": usage.total_tokens, "total_tokens": usage.total_tokens}
+            fields["usage"] = Raw(_encode(read))
+        elif not usage.counts:
             self._count(fields.get("choices"))
             fields["usage"] = self._estimate(self._all_tokens)
         return _encode(self._named(fields))
@@ -138,7 +149,7 @@ class StackAnswer:
             raise StackFailed(data)
         usage = fields.pop("usage", Raw(b"null"))
         number = self._count(fields.get("choices"))
-        if _counts(usage):
+        if _usage_of(usage).counts:
             self._is_counted = True
         elif not self._is_counted:
             tokens = self._all_tokens
@@ -235,13 +246,13 @@ def _field(place: Any) -> str:
     return ".".join(parts[1:] if parts[:1] and parts[0] in _PLACES else parts)
 
 
-def _counts(usage: Raw | None) -> bool:
-    """Returns True for numbers of tokens."""
+def _usage_of(usage: Raw | None) -> _StackUsage:
+    """The numbers of tokens that a stack tells; none of what is no usage."""
     try:
         found = _usage.decode(usage) if usage else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return found is not None and found != _StackUsage()
+        found = None
+    return found or _StackUsage()
 
 
 def _object(content: bytes) -> dict[str, Raw]:

@@ -33,6 +33,9 @@ _FLAGS = {
     "tool_parser": "tool-call-parser",
     "reasoning_parser": "reasoning-parser",
 }
+_SWITCHED = (
+    "prefix_caching", "chunked_prefill", "max_batched_tokens", "eager", "expert_parallel"
+)  # fmt: skip
 _ALWAYS = (
     "--enable-lora",
     # Those of the model's own layers, whatever they are called.
@@ -141,8 +144,8 @@ def _chosen(spec: EngineSpec) -> Iterator[str]:
         "max_adapter_rank": given.max_adapter_rank or ADAPTER_RANK,
         "max_concurrency": given.max_concurrency or CONCURRENCY,
     }
-    if spec.gpus and given.tensor_parallel is None:
-        ours["tensor_parallel"] = spec.gpus
+    tensor = given.tensor_parallel or spec.gpus or None
+    ours["tensor_parallel"] = tensor
     if given.kv_cache_dtype == "fp8":
         ours["kv_cache_dtype"] = "fp8_e4m3"
     for name in ("tool_parser", "reasoning_parser"):
@@ -150,8 +153,11 @@ def _chosen(spec: EngineSpec) -> Iterator[str]:
         word = getattr(given, name) or "auto"
         ours[name] = None if word == NO_FORMAT else word
     # Switches there that are turned off, or sizes.
-    apart = dict.fromkeys(("prefix_caching", "chunked_prefill", "max_batched_tokens", "eager"))
+    apart = dict.fromkeys(_SWITCHED)
     yield from flags_of(given.model_copy(update=ours | apart), _FLAGS)
+    if given.expert_parallel and tensor:
+        # It has no other number beside tensor parallelism.
+        yield f"--ep-size={tensor}"
     yield from _switches(given)
 
 

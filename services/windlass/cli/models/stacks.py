@@ -56,6 +56,12 @@ def put(
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="It has /v1/embeddings.")
     ] = False,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="It has /v1/rerank, as vLLM, KServe and Jina do.")
+    ] = False,
+    score: Annotated[
+        bool, typer.Option("--score", help="It has /v1/score, as another Windlass does.")
+    ] = False,
 ) -> None:
     """Describes a stack, whole; the key that it has stays unless another is given."""
     body: dict[str, Any] = {
@@ -66,6 +72,8 @@ def put(
         "max_concurrency": max_concurrency,
         "context_length": context_length,
         "embeddings": embeddings,
+        "rerank": rerank,
+        "score": score,
     }
     if key_stdin:
         # The line end of `echo` belongs to no key.

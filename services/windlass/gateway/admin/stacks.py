@@ -61,6 +61,12 @@ class PutStack(Body):
         int, Field(ge=0, le=MAX_STACK_CONTEXT, description="Tokens; 0: what the stack says.")
     ] = 0
     embeddings: Annotated[bool, Field(description="Whether it has /v1/embeddings.")] = False
+    rerank: Annotated[
+        bool, Field(description="Whether it has /v1/rerank, as vLLM, KServe and Jina do.")
+    ] = False
+    score: Annotated[
+        bool, Field(description="Whether it has /v1/score, as another Windlass does.")
+    ] = False
 
 
 class AdoptModel(Body):
@@ -110,6 +116,8 @@ def stacks_router(app: App) -> APIRouter:
             max_concurrency=body.max_concurrency,
             context_length=body.context_length,
             embeddings=body.embeddings,
+            rerank=body.rerank,
+            score=body.score,
         )
         return _render(await inference.PutStack(request))
 

@@ -19,7 +19,7 @@ class Named:
     version_id: str
     # The version whose engine answers: an adapter's base, or its own.
     engine_version_id: str
-    # A ModelTask.
+    # A ModelTask, unspecified where a stack of others has it.
     task: int
     # Of all projects, which a project's own of the same name hides.
     is_global: bool
@@ -53,13 +53,15 @@ class NameCache:
         """
         request = pb.LookupModelRequest(project_id=project_id, id=model, suggest=suggest)
         answer = await self._models.LookupModel(request)
+        model_of, is_merged = answer.model.model, answer.model.is_merged
+        is_adopted = model_of.kind == pb.MODEL_KIND_ADOPTED
         found = Named(
-            version_id=answer.model.model.version_id,
+            version_id=model_of.version_id,
             engine_version_id=answer.model.engine_version_id,
-            task=answer.model.model.task,
-            is_global=not answer.model.model.project_id,
-            is_adopted=answer.model.model.kind == pb.MODEL_KIND_ADOPTED,
-            is_merged=answer.model.is_merged,
+            task=pb.MODEL_TASK_UNSPECIFIED if is_adopted else model_of.task,
+            is_global=not model_of.project_id,
+            is_adopted=is_adopted,
+            is_merged=is_merged,
         )
         # A change that was heard during the look-up may not be in its answer.
         if self._revision is not None and answer.revision >= self._revision:

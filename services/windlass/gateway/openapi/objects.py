@@ -80,13 +80,14 @@ FOOTPRINT = {
         dict.fromkeys(
             (
                 "weight_bytes", "kv_bytes", "windowed_kv_bytes", "window", "adapter_bytes",
-                "heads", "kv_heads", "context_length", "weight_width",
+                "heads", "kv_heads", "context_length", "weight_width", "experts",
             ),
             COUNT,
         )
     ),
     "description": "What the model takes of the memory of devices that serve it, in bytes: its "
-    "weights, keys and values of each token in 16 bits, and each rank of an adapter.",
+    "weights, keys and values of each token in 16 bits, and each rank of an adapter; `experts` are "
+    "those of a layer, 1 for a model without, 0 where that is not known.",
 }  # fmt: skip
 QUANTIZATION = {
     **obj({"method": TEXT, "bits": nullable(COUNT)}),

@@ -282,6 +282,17 @@ def require_readable(model: models_pb2.Model, engine: str) -> None:
         raise InvalidArgument(f"{model.id}: {why}", param="engine")
 
 
+def require_experts(model: models_pb2.Model, arguments: EngineArguments) -> None:
+    """Raises InvalidArgument for experts to divide of a model that has none."""
+    # What no import has counted, the engine judges.
+    if arguments.expert_parallel and model.footprint.experts == 1:
+        raise InvalidArgument(
+            f"{model.id} has no experts, by its config.json; expert_parallel divides those of a "
+            "mixture of experts.",
+            param="arguments.expert_parallel",
+        )
+
+
 def require_own(principal: Principal, project_id: str) -> None:
     """Raises PermissionDenied for a model that is not the caller's to set."""
     if project_id == principal.project_id or (not project_id and principal.may("platform.write")):

@@ -30,6 +30,7 @@ from windlass.inference.servings.checks import (
     require_adapter,
     require_base,
     require_bounds,
+    require_experts,
     require_group,
     require_guesser,
     require_needs,
@@ -83,6 +84,7 @@ class ServingRequests:
         require_own_engines(model)
         if not base.id:
             require_readable(model, engine)
+            require_experts(model, arguments)
         draft = "" if base.id else await self._drafts.version_of(resolved, arguments, engine)
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))

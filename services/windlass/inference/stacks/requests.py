@@ -12,6 +12,7 @@ from windlass.core.rpc.auth import current
 from windlass.inference.stacks import stack as rules
 from windlass.inference.stacks.stack import Stack
 from windlass.inference.stacks.store import StackStore
+from windlass.inference_api.routes import RERANK, SCORE
 
 
 class StackRequests:
@@ -36,6 +37,8 @@ class StackRequests:
             raise InvalidArgument("cluster_id is required.", param="cluster_id")
         name = rules.check_name(request.name)
         url = rules.check_url(request.url)
+        dialect = rules.check_dialect(request.dialect)
+        rules.check_score(request.score, dialect)
         key = rules.check_key(request.key)
         sealed = self._envelope.seal(key, context=request.cluster_id) if key else b""
         keeps_key = not request.HasField("key")
@@ -44,12 +47,14 @@ class StackRequests:
                 name=name,
                 cluster_id=request.cluster_id,
                 url=url,
-                dialect=rules.check_dialect(request.dialect),
+                dialect=dialect,
                 ca=rules.check_ca(request.ca),
                 sealed_key=sealed,
                 max_concurrency=request.max_concurrency,
                 context_length=request.context_length,
                 embeddings=request.embeddings,
+                rerank=request.rerank,
+                score=request.score,
             ),
             keeps_key=keeps_key,
         )
@@ -106,6 +111,7 @@ def to_workload(stack: Stack, model: str) -> clusters_pb2.ServingStack:
             max_concurrency=stack.max_concurrency,
             context_length=stack.context_length,
             embeddings=stack.embeddings,
+            routes=[path for path, has in ((RERANK, stack.rerank), (SCORE, stack.score)) if has],
             cache_salt=stack.dialect == rules.VLLM,
         ),
     )
@@ -122,6 +128,8 @@ def _message(stack: Stack) -> pb.Stack:
         max_concurrency=stack.max_concurrency,
         context_length=stack.context_length,
         embeddings=stack.embeddings,
+        rerank=stack.rerank,
+        score=stack.score,
         created_at=int(stack.created_at),
         updated_at=int(stack.updated_at),
     )

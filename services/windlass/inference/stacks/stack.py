@@ -43,6 +43,8 @@ class Stack:
     max_concurrency: int = 0
     context_length: int = 0
     embeddings: bool = False
+    rerank: bool = False
+    score: bool = False
     created_at: float = 0.0
     updated_at: float = 0.0
 
@@ -111,6 +113,16 @@ def check_dialect(dialect: str) -> str:
     if dialect and dialect not in KINDS:
         raise InvalidArgument(f"dialect must be one of {', '.join(KINDS)}.", param="dialect")
     return dialect or OPENAI
+
+
+def check_score(score: bool, dialect: str) -> None:
+    """Raises InvalidArgument where /v1/score would get what it does not know."""
+    if score and dialect == VLLM:
+        raise InvalidArgument(
+            "score is not for the dialect 'vllm': vLLM's /v1/score compares pairs of texts, and "
+            "ours rates a text or a conversation; use rerank.",
+            param="score",
+        )
 
 
 def check_ca(ca: str) -> str:

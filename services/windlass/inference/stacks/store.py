@@ -26,6 +26,8 @@ stacks = sa.Table(
     sa.Column("max_concurrency", sa.Integer, nullable=False),
     sa.Column("context_length", sa.Integer, nullable=False),
     sa.Column("embeddings", sa.Boolean, nullable=False),
+    sa.Column("rerank", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("score", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("updated_at", sa.Double, nullable=False),
 )

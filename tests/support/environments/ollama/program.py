@@ -1,4 +1,4 @@
-"""Ollama as somebody runs it: built once of its Go module, serving a model of ours.
+"""Ollama as somebody runs it: built once of its Go module, serving a model and adapters of ours.
 
 The module leaves out headers of three C libraries, which the source of llama-cpp-python carries.
 It is kept with the programs of clusters, outside the checkout, since it takes long to build.
@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 from tests.support.environments import made_once, required
 from tests.support.processes.windlass import free_port
 from tests.support.waiting import wait_until
-
-from windlass_agent.gguf import model_file
 
 VERSION = "v0.17.4"
 _MODULE = f"github.com/ollama/ollama@{VERSION}"
@@ -36,13 +34,21 @@ _TEMPLATE = (
 )
 
 
+# Ollama's own default is to punish repetitions.
+_RECIPE = f'TEMPLATE """{_TEMPLATE}"""\nPARAMETER num_ctx 512\nPARAMETER repeat_penalty 1\n'
+
+
 @contextlib.contextmanager
-def running_ollama(model: Path, name: str, folder: Path) -> Iterator[str]:
-    """Yields the address of an Ollama that has a model; skips where it cannot be built."""
+def running_ollama(
+    weights: Path, name: str, folder: Path, adapters: Mapping[str, Path] | None = None
+) -> Iterator[str]:
+    """Yields the address of an Ollama that has a model, and one more for each adapter to it.
+
+    All are files of GGUF. Skips where Ollama cannot be built.
+    """
     program, address = _program(), f"127.0.0.1:{free_port()}"
-    (weights,) = model_file.write(model, folder / "model.gguf", name=name)
-    recipe = folder / "Modelfile"
-    recipe.write_text(f'FROM {weights}\nTEMPLATE """{_TEMPLATE}"""\nPARAMETER num_ctx 512\n')
+    recipes = {name: f"FROM {weights}\n{_RECIPE}"}
+    recipes |= {one: f"FROM {name}\nADAPTER {path}\n" for one, path in (adapters or {}).items()}
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -58,10 +64,13 @@ def running_ollama(model: Path, name: str, folder: Path) -> Iterator[str]:
     try:
         url = f"http://{address}"
         wait_until(lambda: _answers(url), seconds=_START_SECONDS)
-        subprocess.run(
-            [str(program), "create", name, "-f", str(recipe)],
-            env=environment, check=True, capture_output=True, timeout=_START_SECONDS,
-        )  # fmt: skip
+        for made, text in recipes.items():
+            recipe = folder / f"Modelfile.{made}"
+            recipe.write_text(text)
+            subprocess.run(
+                [str(program), "create", made, "-f", str(recipe)],
+                env=environment, check=True, capture_output=True, timeout=_START_SECONDS,
+            )  # fmt: skip
         yield url
     finally:
         server.terminate()

@@ -638,6 +638,8 @@ class Stack(google.protobuf.message.Message):
     EMBEDDINGS_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
     UPDATED_AT_FIELD_NUMBER: builtins.int
+    RERANK_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
     name: builtins.str
     cluster_id: builtins.str
     """The cluster whose agent reaches it."""
@@ -655,6 +657,9 @@ class Stack(google.protobuf.message.Message):
     embeddings: builtins.bool
     created_at: builtins.int
     updated_at: builtins.int
+    rerank: builtins.bool
+    score: builtins.bool
+    """As Windlass has it: texts and conversations, not vLLM's pairs."""
     def __init__(
         self,
         *,
@@ -669,8 +674,10 @@ class Stack(google.protobuf.message.Message):
         embeddings: builtins.bool = ...,
         created_at: builtins.int = ...,
         updated_at: builtins.int = ...,
+        rerank: builtins.bool = ...,
+        score: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "created_at", b"created_at", "dialect", b"dialect", "embeddings", b"embeddings", "has_key", b"has_key", "max_concurrency", b"max_concurrency", "name", b"name", "updated_at", b"updated_at", "url", b"url"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "created_at", b"created_at", "dialect", b"dialect", "embeddings", b"embeddings", "has_key", b"has_key", "max_concurrency", b"max_concurrency", "name", b"name", "rerank", b"rerank", "score", b"score", "updated_at", b"updated_at", "url", b"url"]) -> None: ...
 
 Global___Stack: typing_extensions.TypeAlias = Stack
 
@@ -687,6 +694,8 @@ class PutStackRequest(google.protobuf.message.Message):
     MAX_CONCURRENCY_FIELD_NUMBER: builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
     EMBEDDINGS_FIELD_NUMBER: builtins.int
+    RERANK_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
     name: builtins.str
     cluster_id: builtins.str
     url: builtins.str
@@ -698,6 +707,8 @@ class PutStackRequest(google.protobuf.message.Message):
     max_concurrency: builtins.int
     context_length: builtins.int
     embeddings: builtins.bool
+    rerank: builtins.bool
+    score: builtins.bool
     def __init__(
         self,
         *,
@@ -710,9 +721,11 @@ class PutStackRequest(google.protobuf.message.Message):
         max_concurrency: builtins.int = ...,
         context_length: builtins.int = ...,
         embeddings: builtins.bool = ...,
+        rerank: builtins.bool = ...,
+        score: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_key", b"_key", "key", b"key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_key", b"_key", "ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "dialect", b"dialect", "embeddings", b"embeddings", "key", b"key", "max_concurrency", b"max_concurrency", "name", b"name", "url", b"url"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_key", b"_key", "ca", b"ca", "cluster_id", b"cluster_id", "context_length", b"context_length", "dialect", b"dialect", "embeddings", b"embeddings", "key", b"key", "max_concurrency", b"max_concurrency", "name", b"name", "rerank", b"rerank", "score", b"score", "url", b"url"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_key", b"_key"]) -> typing.Literal["key"] | None: ...
 
 Global___PutStackRequest: typing_extensions.TypeAlias = PutStackRequest

@@ -311,6 +311,7 @@ class ModelFootprint(google.protobuf.message.Message):
     KV_HEADS_FIELD_NUMBER: builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: builtins.int
     WEIGHT_WIDTH_FIELD_NUMBER: builtins.int
+    EXPERTS_FIELD_NUMBER: builtins.int
     weight_bytes: builtins.int
     kv_bytes: builtins.int
     """Of each token, in all layers that see every token."""
@@ -325,6 +326,8 @@ class ModelFootprint(google.protobuf.message.Message):
     context_length: builtins.int
     weight_width: builtins.int
     """Bytes of most weights in the files; 0 where they are quantized, or that is not known."""
+    experts: builtins.int
+    """Of each layer; 1 for a model without experts, 0 where that is not known."""
     def __init__(
         self,
         *,
@@ -337,8 +340,9 @@ class ModelFootprint(google.protobuf.message.Message):
         kv_heads: builtins.int = ...,
         context_length: builtins.int = ...,
         weight_width: builtins.int = ...,
+        experts: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapter_bytes", b"adapter_bytes", "context_length", b"context_length", "heads", b"heads", "kv_bytes", b"kv_bytes", "kv_heads", b"kv_heads", "weight_bytes", b"weight_bytes", "weight_width", b"weight_width", "window", b"window", "windowed_kv_bytes", b"windowed_kv_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapter_bytes", b"adapter_bytes", "context_length", b"context_length", "experts", b"experts", "heads", b"heads", "kv_bytes", b"kv_bytes", "kv_heads", b"kv_heads", "weight_bytes", b"weight_bytes", "weight_width", b"weight_width", "window", b"window", "windowed_kv_bytes", b"windowed_kv_bytes"]) -> None: ...
 
 Global___ModelFootprint: typing_extensions.TypeAlias = ModelFootprint
 
