@@ -145,6 +145,9 @@ class AdapterPlaces:
         """Returns True if an engine can load an adapter, was not told to, and may try it now."""
         if version in self._held[host_id] or version in self.hosts[host_id].paused:
             return False
+        # What left because it has failed would come back as it is.
+        if self._has_failed(host_id, version):
+            return False
         return self._fits(host_id, version)
 
     def has_room(self, host_id: str) -> bool:

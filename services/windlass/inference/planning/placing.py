@@ -57,9 +57,11 @@ def placed(
 
 
 def _told(host: AdapterHost, versions: Iterable[str], now: float) -> AdapterHost:
-    """An engine that was told to load these."""
+    """An engine that was told to load these, and does not try again what failed and left."""
     unseen = AdapterCopy(now)
-    return replace(host, copies={one: host.copies.get(one, unseen) for one in versions})
+    copies = {one: host.copies.get(one, unseen) for one in versions}
+    left = (one for one, copy in host.copies.items() if copy.has_failed and one not in copies)
+    return replace(host, copies=copies, paused={*host.paused, *left})
 
 
 def _serve_waiting(places: AdapterPlaces) -> bool:

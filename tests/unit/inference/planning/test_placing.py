@@ -51,9 +51,16 @@ def decided(
 def after(
     hosts: Sequence[AdapterHost], found: Mapping[str, set[str]], now: float
 ) -> list[AdapterHost]:
-    """The engines once they were told so, before they have loaded anything new."""
+    """The engines once they were told so, before they have loaded anything new.
+
+    What failed and left is not tried again for a while.
+    """
     return [
-        replace(one, copies={v: one.copies.get(v, AdapterCopy(now)) for v in sorted(found[one.id])})
+        replace(
+            one,
+            copies={v: one.copies.get(v, AdapterCopy(now)) for v in sorted(found[one.id])},
+            paused={v for v, copy in one.copies.items() if copy.has_failed} - found[one.id],
+        )
         for one in hosts
     ]
 
@@ -222,6 +229,15 @@ def test_what_an_engine_failed_to_load_is_tried_on_another_and_leaves_for_others
     hosts = [AdapterHost("h0", 1, failed), host("h1", 1, "b")]
     assert decided(hosts, [asked("a"), rested("b", age=90)]) == {"h0": {"b"}, "h1": {"a"}}
     assert decided([hosts[0]], [rested("a"), asked("new")]) == {"h0": {"new"}}
+
+
+def test_what_failed_does_not_come_back_in_the_plan_that_it_leaves_in() -> None:
+    failed = {"hot": AdapterCopy(NOW - 5, has_failed=True), "a": OLD}
+    hosts = [AdapterHost("h0", 2, failed), host("h1", 1)]
+    demands = [asked("hot", requests=TARGET + 1), rested("a", age=90), rested("b", age=100)]
+    found = decided(hosts, demands)
+    assert found == {"h0": {"a", "b"}, "h1": {"hot"}}
+    assert decided(after(hosts, found, NOW), demands) == found
 
 
 def test_a_hot_one_is_on_as_many_engines_as_its_load_asks_for() -> None:
