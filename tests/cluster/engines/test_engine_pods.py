@@ -142,3 +142,25 @@ async def test_what_cannot_run_says_why_and_leaves_nothing(stage: EngineStage) -
         await stage.serves("eng-broken", generation=2)
         await stage.put("eng-broken", generation=3, desired=DELETED)
         await stage.gone()
+
+
+async def test_a_claim_that_is_not_there_is_named(stage: EngineStage) -> None:
+    weights = {"claim": "not-there", "bytes": 256 * MIB}
+    changes = stage.settings(weights=weights)
+    async with stage.world.agent(**changes):
+        await stage.put("eng-claim")
+        status = await stage.world.reach("eng-claim", pb.PHASE_FAILED, reason="VolumeMissing")
+        assert "not-there" in status.message
+        await stage.gone()
+        await stage.put("eng-claim", generation=2, desired=DELETED)
+
+
+async def test_a_device_class_without_its_driver_is_named(stage: EngineStage) -> None:
+    """A claim of a class that nobody offers devices of."""
+    claimed = {"device_class": "nobody.example.com", "queues": [stage.world.queue]}
+    async with stage.world.agent(accelerators=[claimed], **stage.settings(gpus=1)):
+        await stage.put("eng-claimed")
+        status = await stage.world.reach("eng-claimed", pb.PHASE_FAILED, reason="Unschedulable")
+        assert "nobody.example.com" in status.message
+        await stage.gone()
+        await stage.put("eng-claimed", generation=2, desired=DELETED)

@@ -81,8 +81,11 @@ class Journey:
         torchtune: Path | None = None,
         serves: bool = False,
         vllm: Path | None = None,
+        address: str = "",
     ) -> None:
         """Registers a cluster and starts its agent, with the rights that its chart grants.
+
+        It calls at `address`, if that is another than those of others.
 
         A proxy's agent federates what is applied there; one with the interpreter of TorchTune's
         environment takes its jobs as well, and one that `serves` has images of engines,
@@ -97,8 +100,8 @@ class Journey:
             return with_torchtune(made, torchtune) if torchtune else made
 
         agent = joined(
-            self.http, cluster, folder, address=self.address, ca=self.windlass.ca, settings=there,
-            values={"federation": {"enabled": proxy}},
+            self.http, cluster, folder, address=address or self.address, ca=self.windlass.ca,
+            settings=there, values={"federation": {"enabled": proxy}},
         )  # fmt: skip
         self.agents[name] = stack.enter_context(agent)
         self.ids[name] = self.agents[name].cluster_id
