@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
+from windlass_agent.executors import memory_advice
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.engines import memory_advice, placing
+from windlass_agent.executors.process.engines import placing
 from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure, reason_of
 from windlass_agent.executors.process.engines.engine_house import EngineHouse
@@ -191,9 +192,13 @@ class EngineRun:
         if refused or self._quick_failures >= QUICK_FAILURES:
             if memory_advice.ran_out(words):
                 # Whoever is killed for it has used too much of its machine's, not of its GPUs'.
-                had = replace(self._allotment, devices=()) if killed else self._allotment
-                words = f"{words} {memory_advice.advice(self.workload.engine, had)}"
-                raise EngineFailure("OutOfMemory", words)
+                advised = memory_advice.advice(
+                    self.workload.engine,
+                    gpus=[] if killed else [one.memory_bytes for one in self._allotment.devices],
+                    memory=self._allotment.limits().memory,
+                    setting="agent.engine_memory_bytes",
+                )
+                raise EngineFailure("OutOfMemory", f"{words} {advised}")
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
