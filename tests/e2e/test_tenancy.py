@@ -1,44 +1,34 @@
-"""Isolation of tenants in every RPC that they may call: others' resources do not exist."""
+"""Isolation of tenants in every RPC and route: what is others' does not exist."""
 
 import base64
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import grpc
-import httpx
 import pytest
+from tests.support.clients.example_requests import Operation, operations
 from tests.support.clients.wire import Wire, fields_of, methods_for, short
-from tests.support.environments.client_certificates import made
+from tests.support.factories.tenant_rpcs.acme import PRIVATE, SECRET, make_names
 from tests.support.factories.tenant_rpcs.names import Names
 from tests.support.factories.tenant_rpcs.of_a_project import OF_A_PROJECT
 from tests.support.factories.tenant_rpcs.of_an_organization import OF_AN_ORGANIZATION
 from tests.support.factories.tenant_rpcs.others import LISTS, MAKES, OPEN, PLATFORM, SEEN
 from tests.support.factories.tenants import Caller, Tenants
-from tests.support.processes.front_door import (
-    GOOD,
-    MODEL,
-    Front,
-    import_model,
-    jsonl,
-    promise,
-    upload,
-)
+from tests.support.processes.front_door import MODEL, Front, import_model
 from tests.support.waiting import wait_until
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.clusters.v1 import clusters_pb2 as clusters
 from windlass.api.files.v1 import files_pb2 as files
 from windlass.api.sessions.v1 import sessions_pb2 as sessions
-from windlass.api.usage.v1 import usage_pb2 as usage
 from windlass.client import Windlass as Client
 from windlass.policy import ROLES
 
 Code = grpc.StatusCode
-SECRET = "acme_wandb"
-PRIVATE = "acme-private"
+# Parts of the paths of what waits, is tried again, or notes when it was used.
+MOVING = ("fetch", "/jobs/", "/servings/", "api_keys", "audit_destinations")
 
 
 def test_every_tenant_rpc_has_a_case() -> None:
@@ -54,164 +44,12 @@ NAMES = {short(name): name for name in FULL}
 @pytest.fixture(scope="module")
 def mine(tenants: Tenants, wire: Wire, front: Front) -> Iterator[Names]:
     """Yields what Acme's main project has."""
-    owner, member = tenants.project_owner, tenants.member
-    with tenants.admin.http() as http:
-        assert import_model(http, "shared", MODEL, for_everyone=True).status_code == 200
-    with owner.http() as http:
-        assert import_model(http, PRIVATE, MODEL).status_code == 200
-        served = http.put(f"/v1/servings/{PRIVATE}", json={"min_replicas": 1})
-        assert served.status_code == 200, served.text
-        opened = http.post("/v1/models/imports", json={"id": "open", "files": promise(MODEL)})
-        wish = {"source": "hf://acme/plans", "id": "acme-plans"}
-        fetch = http.post("/v1/model_fetches", json=wish).json()["id"]
-        assert http.put(f"/v1/secrets/{SECRET}", json={"value": "s3cr3t"}).status_code == 200
-        told = {"url": "https://hooks.example.com/acme"}
-        webhook = http.post("/v1/webhook_endpoints", json=told).json()["id"]
-        body = {"role_name": "keeper", "permissions": ["secrets.write"]}
-        role = http.post(f"/v1/projects/{member.project_id}/roles", json=body).json()["id"]
-        rules = {"askers": "project", "longest_seconds": 3600, "approvals": 1}
-        path = f"/v1/projects/{member.project_id}"
-        assert http.put(f"{path}/roles/{role}/elevation", json=rules).status_code == 200
-        body = {"user_id": "ann@acme", "role": "project_member", "project_id": member.project_id}
-        assert http.put("/v1/members", json=body).status_code == 200
-        holders = f"/v1/projects/{member.project_id}/users/ann@acme/roles"
-        assert http.post(holders, json={"role_id": role}).status_code == 200
-    with member.http() as http:
-        asked = {"role_id": role, "reason": "x", "seconds": 600}
-        elevation = http.post(f"{path}/elevations", json=asked).json()["id"]
-    for one in (tenants.owner, tenants.stranger):
-        with one.http() as http:
-            assert http.put("/v1/organization/directory", json={}).status_code == 200
-    client = member.openai()
-    file = upload(client, jsonl([GOOD] * 20), name="acme.jsonl")
-    job = client.fine_tuning.jobs.create(
-        model=PRIVATE, training_file=file.id, metadata={"team": "acme"}, suffix="acme"
-    )
-    with tenants.admin.http() as http:
-        http.headers["OpenAI-Organization"] = member.organization_id
-        group = http.post("/v1/organization/groups", json={"name": "acme"}).json()["id"]
-        place = {
-            "kms_arn": "arn:aws:kms:eu-central-1:123456789012:key/acme",
-            "role_arn": "arn:aws:iam::123456789012:role/acme",
-            "external_id": member.organization_id,
-        }
-        body = {"name": "acme", "type": "aws", **place}
-        external_key = http.post("/v1/organization/external_keys", json=body).json()["id"]
-        body = {"certificate": made("acme").pem}
-        certificate = http.post("/v1/organization/certificates", json=body).json()["id"]
-        exported = {"kind": "webhook", "url": "https://hooks.example.com/acme", "from_now": True}
-        destination = http.post("/v1/audit_destinations", json=exported).json()["id"]
-        added = http.post(f"/v1/organization/groups/{group}/users", json={"user_id": "ann@acme"})
-        assert added.status_code == 200
-        invite = http.post("/v1/organization/invites", json={"role": "reader"}).json()["id"]
-        domain = {"name": "owned.example"}
-        assert http.post("/v1/organization/mail_domains", json=domain).status_code == 200
-        provider, account, rule = _let_in(http, member.project_id)
-    with tenants.admin.http() as http:
-        cluster = http.post("/v1/clusters", json={"name": "acme"}).json()["id"]
-    wanted = clusters.Assignment(cluster_id=cluster, project_id=member.project_id)
-    wire.call(
-        NAMES["ClustersService/PutAssignment"],
-        clusters.PutAssignmentRequest(assignment=wanted),
-        wire.credentials(tenants.admin),
-    )
-    ticket = wire.call(
-        NAMES["FilesService/CreateUpload"],
-        files.CreateUploadRequest(filename="acme.txt", purpose="user_data"),
-        wire.credentials(member),
-    )[0]
-    _use(wire, member)
-    # As if a cluster had brought it.
-    front.rows(
-        "INSERT INTO inference_prefetches VALUES"
-        " ('pre-acme', %s, %s, %s, %s, 'mv-1', %s, 1, 'ready', '', 2, 2, 1, 1, 2) RETURNING 1",
-        *(member.organization_id, member.project_id, member.project_id, PRIVATE, cluster),
-    )
-    # As if an issuer had answered.
-    front.rows(
-        "INSERT INTO users_identity_providers VALUES ('idp_acme', %s, 'acme',"
-        " 'https://issuer.example', 'windlass', '', '{}', '{}', '', '', '', '{}', true, 1, 1)"
-        " RETURNING 1",
-        member.organization_id,
-    )
-    # As if a project had been deleted and undone.
-    front.rows(
-        "INSERT INTO core_erasures (id, organization_id, project_id, project_ids, restores, state,"
-        " asked_by, asked_at, erase_at) VALUES ('erasure_acme', %s, 'proj_gone', '{}', '{}',"
-        " 'undone', 'ann@acme', 1, 1) RETURNING 1",
-        member.organization_id,
-    )
-    # As if its owner had asked for all that is theirs.
-    front.rows(
-        "INSERT INTO core_exports (id, organization_id, user_id, project_ids, state, asked_by,"
-        " asked_at, expires_at) VALUES ('export_acme', %s, '', '{}', 'ready', 'ann@acme', 1, %s)"
-        " RETURNING 1",
-        *(member.organization_id, 2**40),
-    )
-    yield Names(
-        organization=member.organization_id,
-        project=member.project_id,
-        file=file.id,
-        upload=ticket.upload_id,
-        model=PRIVATE,
-        import_=opened.json()["import_id"],
-        fetch=fetch,
-        job=job.id,
-        key=member.key_id,
-        secret=SECRET,
-        user="ann@acme",
-        webhook=webhook,
-        destination=destination,
-        role=role,
-        group=group,
-        provider="idp_acme",
-        invite=invite,
-        mail_domain="owned.example",
-        elevation=elevation,
-        external_key=external_key,
-        certificate=certificate,
-        workload_provider=provider,
-        rule=rule,
-        account=account,
-        erasure="erasure_acme",
-        export="export_acme",
-    )
-    assert client.fine_tuning.jobs.retrieve(job.id).status == "queued", "somebody ended it"
-    assert client.files.retrieve(file.id).id == file.id
-    assert client.models.retrieve(PRIVATE).id == PRIVATE
-
-
-def _let_in(http: httpx.Client, project_id: str) -> tuple[str, str, str]:
-    """An identity provider, a service account, and the rule that makes one the other."""
-    providers, issuer = "/v1/organization/workload_identity_providers", "https://ci.example"
-    body = {"name": "acme", "issuer": issuer, "audience": "acme", "type": "oidc"}
-    provider = http.post(providers, json=body).json()["id"]
-    accounts = f"/v1/organization/projects/{project_id}/service_accounts"
-    account = http.post(accounts, json={"name": "acme"}).json()["id"]
-    wanted = {
-        "project_id": project_id,
-        "service_account_id": account,
-        "attribute_matchers": {"sub": "acme"},
-    }
-    rule = http.post(f"{providers}/{provider}/federation_rules", json=wanted)
-    assert rule.status_code == 200, rule.text
-    return provider, account, rule.json()["id"]
-
-
-def _use(wire: Wire, caller: Caller) -> None:
-    record = usage.UsageRecord(
-        id=f"use-{caller.key_id}",
-        at_ms=int(time.time() * 1000),
-        organization_id=caller.organization_id,
-        project_id=caller.project_id,
-        key_id=caller.key_id,
-        model=PRIVATE,
-        kind=usage.USAGE_KIND_CHAT,
-        input_tokens=7,
-    )
-    token = (("windlass-service", wire.service.sign_service()),)
-    method = "/windlass.api.usage.v1.UsageInternalService/Record"
-    wire.call(method, usage.RecordRequest(records=[record]), token)
+    found = make_names(tenants, wire, front)
+    yield found
+    client = tenants.member.openai()
+    assert client.fine_tuning.jobs.retrieve(found.job).status == "queued", "somebody ended it"
+    assert client.files.retrieve(found.file).id == found.file
+    assert client.models.retrieve(found.model).id == found.model
 
 
 @pytest.mark.parametrize("name", [*OF_A_PROJECT, *OF_AN_ORGANIZATION])
@@ -233,6 +71,38 @@ def test_a_foreign_name_is_a_name_that_never_was(
             assert never_was is not None
             assert said[0] in allowed, said
             assert (*said[:2], mine.blank(said[2])) == (*never_was[:2], never.blank(never_was[2]))
+
+
+def test_a_route_to_what_is_foreign_leads_nowhere(tenants: Tenants, mine: Names) -> None:
+    """Every route of /openapi.json that names something, and by the same answer for all names."""
+    never = Names.never()
+    with tenants.admin.http() as http:
+        found = [one for one in operations(http.get("/openapi.json").json()) if "{" in one.path]
+    before = shown(tenants.project_owner, found, mine) | shown(tenants.owner, found, mine)
+    for outsider in (tenants.stranger, tenants.strange_member):
+        with outsider.http() as http:
+            for one in found:
+                foreign, unknown = (
+                    http.request(*one.target(names.in_paths), **one.options())
+                    for names in (mine, never)
+                )
+                assert foreign.status_code == unknown.status_code, one.name
+                if foreign.is_error:
+                    assert mine.blank(foreign.text) == never.blank(unknown.text), one.name
+    after = shown(tenants.project_owner, found, mine) | shown(tenants.owner, found, mine)
+    assert [name for name in before if before[name] != after.get(name)] == []
+
+
+def shown(caller: Caller, routes: list[Operation], names: Names) -> dict[str, str]:
+    """Returns what a caller reads of all that has names; of what changes by itself, that it is."""
+    found = {}
+    with caller.http() as http:
+        for one in (route for route in routes if route.method == "GET"):
+            answer = http.request(*one.target(names.in_paths), **one.options())
+            if answer.status_code == 200:
+                moves = any(part in one.path for part in MOVING)
+                found[one.name] = "" if moves else answer.text
+    return found
 
 
 @pytest.mark.parametrize("name", LISTS)

@@ -213,3 +213,24 @@ async def test_a_group_that_no_quota_can_hold_says_the_numbers(stage: EngineStag
         assert "(768Mi) > maximum capacity (1Gi)" in status.message
         await stage.gone()
         await put(stage, "eng-large", generation=2, desired=DELETED)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+async def test_one_that_finds_too_little_memory_says_what_it_had_and_nothing_of_its_log(
+    stage: EngineStage, nodes: int
+) -> None:
+    found = settings(stage)
+    (engine,) = found["engines"]["overlay"]["spec"]["containers"]
+    engine["env"].append({"name": "LAST_WORDS", "value": "somebody's prompt\nMemoryError"})
+    async with stage.world.agent(**found):
+        await put(stage, "eng-short", nodes=nodes, generation=2 * nodes)
+        status = await stage.world.reach(
+            "eng-short", pb.PHASE_FAILED, reason="OutOfMemory", generation=2 * nodes
+        )
+        assert status.message.startswith(
+            "The engine ended with code 1: it found too little memory. "
+            "It had 128 MiB of its machine's memory for weights of "
+        )
+        assert "prompt" not in status.message
+        await stage.gone()
+        await put(stage, "eng-short", generation=2 * nodes + 1, desired=DELETED)

@@ -1,9 +1,6 @@
 """`windlass admin recover`: a new owner, by whoever owns the data folder or the database."""
 
-import asyncio
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,23 +9,11 @@ import psycopg
 import pytest
 from tests.support.environments.client_certificates import made
 from tests.support.environments.postgres import reachable_folder, remove_database
+from tests.support.processes.recovery import recover
 from tests.support.services.front import running_front
 from tests.support.waiting import until
 
 from windlass.embedded_postgres import EmbeddedPostgres
-
-
-async def recover(*arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs beside the loop: a front in it may hold the very rows that the command waits for."""
-    return await asyncio.to_thread(_recover, arguments, url)
-
-
-def _recover(arguments: tuple[str, ...], url: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": "/usr/bin:/bin", "WINDLASS_DATABASE__URL": url}
-    command = [sys.executable, "-m", "windlass", "admin", "recover", *arguments]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, timeout=120
-    )
 
 
 async def test_whoever_was_locked_out_comes_back(database_url: str, tmp_path: Path) -> None:

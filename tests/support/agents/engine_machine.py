@@ -96,6 +96,8 @@ class Machine:
         gpus: tuple[str, ...] = ("GPU-a",),
     ):
         self.changes = 0
+        # What it said of its engines at each change.
+        self.said: list[pb.WorkloadStatus] = []
         self.folder = folder
         self.kinds = kinds or engines()
         sockets = folder / "s"
@@ -118,6 +120,7 @@ class Machine:
 
     def _changed(self) -> None:
         self.changes += 1
+        self.said.extend(self.driver.statuses())
 
     def status(self, identifier: str = "eng-1") -> pb.WorkloadStatus | None:
         found = [one for one in self.driver.statuses() if one.workload_id == identifier]

@@ -1,5 +1,6 @@
 """Checks of errors on the wire: OpenAI's error object, complete and nothing else."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+_LACKING = re.compile(r"This needs the permission ([a-z_.]+)\.")
 FIELDS = ("message", "type", "param", "code")
 
 
@@ -38,6 +40,15 @@ def refusal(answer: httpx.Response, status: int | None = None) -> Refusal:
     for name in ("param", "code"):
         assert error[name] is None or isinstance(error[name], str), said
     return Refusal(answer.status_code, **error)
+
+
+def lacking(code: str | None, message: str) -> str:
+    """Returns the permission that a rule misses; empty for any other answer.
+
+    Services refuse for more, such as whose a thing is, in sentences of their own.
+    """
+    found = _LACKING.fullmatch(message) if code == "insufficient_permissions" else None
+    return found[1] if found else ""
 
 
 def refused(

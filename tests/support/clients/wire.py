@@ -60,8 +60,8 @@ def short(method: str) -> str:
 class Wire:
     """The processes of an installation, and a gateway's power to sign principals for them."""
 
-    def __init__(self, front: Front):
-        self._channels = _channels(front.windlass)
+    def __init__(self, front: Front, socket: str = "windlass.sock"):
+        self._channels = _channels(front.windlass, socket)
         self.gateway = _authority(front.database_url, "gateway")
         self.service = _authority(front.database_url, "service")
         self._principals: dict[str, Principal] = {}
@@ -128,10 +128,10 @@ class Wire:
         return self._channels.get(target) or next(iter(self._channels.values()))
 
 
-def _channels(windlass: Windlass) -> dict[str, grpc.Channel]:
+def _channels(windlass: Windlass, name: str) -> dict[str, grpc.Channel]:
     """A channel for each target that has a process of its own; one for all where they share one."""
     if "jobs" not in windlass.configs:
-        socket = runtime_dir(windlass.data) / "windlass.sock"
+        socket = runtime_dir(windlass.data) / name
         return {"": grpc.insecure_channel(f"unix:{socket}")}
     settings = yaml.safe_load(windlass.configs["jobs"].read_text())
     trusted = grpc.ssl_channel_credentials(Path(settings["grpc"]["peer_ca"]).read_bytes())

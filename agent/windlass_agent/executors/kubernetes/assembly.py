@@ -14,6 +14,7 @@ from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
+from windlass_agent.executors.kubernetes.engines.memory_lack import MemoryLack
 from windlass_agent.executors.kubernetes.engines.observed import EngineInformers
 from windlass_agent.executors.kubernetes.engines.prometheus import PrometheusGpus
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
@@ -84,6 +85,7 @@ async def kubernetes_executor(
     engines = EnginePodDriver(
         cluster_id=cluster_id,
         launcher=EngineLauncher(kube, settings, capacity),
+        memory=MemoryLack(kube, settings.engines, capacity),
         informers=EngineInformers(
             kube,
             cluster_id=cluster_id,

@@ -66,6 +66,20 @@ class Names:
             export="export_" + "n" * 24,
         )
 
+    @property
+    def in_paths(self) -> dict[str, str]:
+        """The names by those of the parameters in paths."""
+        own = {field.name: str(getattr(self, field.name)) for field in fields(self)}
+        return {
+            **{f"{kind.rstrip('_')}_id": name for kind, name in own.items()},
+            "identity_provider_id": self.workload_provider,
+            "federation_rule_id": self.rule,
+            "service_account_id": self.account,
+            "domain": self.mail_domain,
+            "model": self.model,
+            "name": self.secret,
+        }
+
     def blank(self, text: str) -> str:
         """A text without these names, to compare what two refusals say."""
         for field in fields(self):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass.kubernetes.quantities import units
+from windlass_agent.executors.kubernetes.engines.ends import TELLING, UNSTARTED
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe import failures, refusals
 from windlass_agent.executors.kubernetes.observe.diagnosis import (
@@ -25,8 +26,6 @@ from windlass_agent.memory import in_units
 
 # Kueue's words for a resource of a flavor, and for one that no waiting would help.
 _LACK, _BEYOND = re.compile("insufficient"), re.compile(r"> maximum capacity \(")
-# Reasons of the runtime for a container that never ran.
-_UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
 # Keepers' reasons while weights are brought.
 DOWNLOAD, _DOWNLOADS = "DownloadFailed", "Downloading"
 LAUNCHING = waits("Launching", "The engine is being submitted to the cluster.")
@@ -55,10 +54,12 @@ def diagnose(
     *,
     ended: PodSnapshot | None,
     broken: bool,
+    lack: str = "",
 ) -> Diagnosis:
     """The diagnosis of an engine that should run; `state` is its keeper's, None without one.
 
     `ended` is the pod in which it ended once too often since it served last, None if it did not.
+    `lack` is what to do about the memory that it found too little, as its log said; empty if not.
     Nothing is sent to one on several nodes that is `broken`: its first pod alone cannot answer.
     """
     root, pod, live = snapshot.root, snapshot.pod, snapshot.live
@@ -74,7 +75,7 @@ def diagnose(
     if root.queue and (admission is None or not admission.admitted) and not pod.node:
         return _never_held(admission) or failures.queued(admission)
     # Without the keeper's word nobody knows that it does not serve.
-    if state is not None and ended is not None and (found := _ended(ended)):
+    if state is not None and ended is not None and (found := _ended(ended, lack)):
         return found
     view = AttemptSnapshot(pods=tuple(live), events=snapshot.events, short=snapshot.short)
     if found := failures.troubled(live, short=snapshot.short) or refusals.noted(view, live):
@@ -100,11 +101,14 @@ def _never_held(admission: Workload | None) -> Diagnosis | None:
     return waits("ExceedsQuota", message, "setup")
 
 
-def _ended(pod: PodSnapshot) -> Diagnosis | None:
+def _ended(pod: PodSnapshot, lack: str) -> Diagnosis | None:
     """Diagnosis of an engine whose container ends again and again."""
     last = pod.last_end or pod.runner
     if last is None or last.state != "terminated":
         return None
+    if lack and last.reason not in TELLING:
+        said = f"The engine ended with code {last.exit_code}: it found too little memory. {lack}"
+        return failure("OutOfMemory", said)
     if last.reason == "OOMKilled":
         limit = units(pod.memory_limit)
         most = f"the {in_units(limit)} that it may use" if limit else "it may use"
@@ -117,7 +121,7 @@ def _ended(pod: PodSnapshot) -> Diagnosis | None:
 
 
 def _words(last: Container) -> str:
-    if last.reason in _UNSTARTED:
+    if last.reason in UNSTARTED:
         # The runtime's own words: the engine has said nothing yet.
         return f"The engine's container could not be started: {sentence(last.message)}"
     # Others' requests are in its log, so nothing of it is in the cluster's objects.

@@ -20,6 +20,7 @@ from windlass_agent.executors.gpu_meter import GpuMeter
 from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
+from windlass_agent.executors.kubernetes.engines.memory_lack import MemoryLack
 from windlass_agent.executors.kubernetes.engines.observed import (
     EngineInformers,
     EngineRoot,
@@ -55,6 +56,7 @@ class EnginePodDriver:
         *,
         cluster_id: str,
         launcher: EngineLauncher,
+        memory: MemoryLack,
         informers: EngineInformers,
         keepers: Keepers,
         positions: Callable[[], Positions],
@@ -65,6 +67,7 @@ class EnginePodDriver:
     ):
         self._cluster_id = cluster_id
         self._launcher = launcher
+        self._memory = memory
         self._informers = informers
         self._keepers = keepers
         self._positions = positions
@@ -195,6 +198,8 @@ class EnginePodDriver:
             snapshot = snapshots.get(workload_id, _NOTHING)
             gpu, states = self._gpu_use(snapshot), self._states(snapshot)
             engine.see(snapshot, said(states), clock=clock, patience=self._patience, gpu=gpu)
+            for pod in engine.unread_ends():
+                self._spawn(self._read_end(engine, pod))
             engine.awaits_weights = awaits_weights(states)
             if engine.has_weights and (version := order_of(engine.workload).model_version_id):
                 self._brought.note(version)
@@ -209,6 +214,13 @@ class EnginePodDriver:
             if not engine.working and engine.due(clock) is not Due.NOTHING:
                 engine.working = True
                 self._spawn(self._bring_about(engine))
+
+    async def _read_end(self, engine: TrackedEngine, pod: PodSnapshot) -> None:
+        """Asks the log of an end whether the engine lacked memory."""
+        digest, found = engine.digest, await self._memory.advice(engine.workload.engine, pod)
+        if found and engine.digest == digest:
+            engine.lack = found
+            self._looked.set()
 
     def _gpu_use(self, snapshot: EngineSnapshot) -> float | None:
         if snapshot.pod is None or self._gpus is None:

@@ -1,8 +1,13 @@
 """Ends of an engine by itself, counted by what its pods show. No I/O."""
 
+from collections.abc import Iterable
+
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 
+# Reasons of the runtime for a container that never ran, and for one that needed too much.
+UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
+TELLING = UNSTARTED | {"OOMKilled"}
 # An engine that has ended so often without serving has failed.
 ENDS = 2
 
@@ -40,6 +45,26 @@ class EngineEnds:
         if leader is not None and broken is not None and leader.uid != self._left:
             self._groups[leader.uid] = broken
         return next(reversed(self._groups.values())) if len(self._groups) >= ENDS else None
+
+
+class UnreadEnds:
+    """Ends of an engine whose log may say more than its pods do, each of which is told once."""
+
+    def __init__(self) -> None:
+        self._known = set[tuple[str, int, bool]]()
+
+    def take(self, pods: Iterable[PodSnapshot]) -> list[PodSnapshot]:
+        """The pods with an end that was not told before."""
+        ends = {(pod.uid, pod.restarts, pod.has_stopped): pod for pod in pods if _is_vague(pod)}
+        fresh = [pod for end, pod in ends.items() if end not in self._known]
+        self._known = set(ends)
+        return fresh
+
+
+def _is_vague(pod: PodSnapshot) -> bool:
+    """Returns True if an engine ended with an error that only its log explains."""
+    last = pod.latest_end
+    return last is not None and bool(last.exit_code) and last.reason not in TELLING
 
 
 class ServingGroup:

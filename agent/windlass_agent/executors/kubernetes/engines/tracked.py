@@ -12,9 +12,10 @@ from windlass.workload_phases import TERMINAL_PHASES
 from windlass_agent.engines.load import EngineLoad, load_of
 from windlass_agent.engines.metering import SteppedLoad
 from windlass_agent.executors.kubernetes.engines.diagnosis import LAUNCHING, diagnose
-from windlass_agent.executors.kubernetes.engines.ends import EngineEnds, ServingGroup
+from windlass_agent.executors.kubernetes.engines.ends import EngineEnds, ServingGroup, UnreadEnds
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.engine_plan import digest
 from windlass_agent.executors.kubernetes.settings import Patience
 
@@ -54,6 +55,9 @@ class TrackedEngine:
     backoff: Backoff = field(default_factory=partial(Backoff, shortest=0.5, longest=8.0))
     # Of what it keeps from its start to its end; empty before this life was told.
     digest: str = ""
+    # What to do about too little memory, since a log of an end said so; empty if none has.
+    lack: str = ""
+    _unread: UnreadEnds = field(default_factory=UnreadEnds)
     _ends: EngineEnds = field(default_factory=EngineEnds)
     _group: ServingGroup = field(default_factory=ServingGroup)
     # What may pass by itself, its patience, and since when it has lasted.
@@ -115,7 +119,9 @@ class TrackedEngine:
             self.workload.generation = workload.generation
         self.told = True
         # Once, since specs are long and this is looked at often.
-        self.digest = digest(self.workload)
+        before, self.digest = self.digest, digest(self.workload)
+        if self.digest != before:
+            self.lack = ""
         self.nudged.set()
 
     def see(
@@ -134,13 +140,20 @@ class TrackedEngine:
         else:
             self.deleted_at = 0.0
         serves = state is not None and _runs(state)
+        if serves:
+            self.lack = ""
         self._group.look(snapshot, serves=serves)
         leaves = snapshot.root is not None and snapshot.root.deleting
         if self.is_wanted and not leaves and not (snapshot.root is None and self._trouble[1]):
             ended = self._ends.look(snapshot, serves=serves)
-            found = diagnose(snapshot, state, ended=ended, broken=self.broken)
+            found = diagnose(snapshot, state, ended=ended, broken=self.broken, lack=self.lack)
             self.find(found, clock=clock, patience=patience)
         self._load.take(clock, *((self.load, gpu) if self.serves else (None, None)))
+
+    def unread_ends(self) -> list[PodSnapshot]:
+        """The pods in which it ended while it does not serve; each end's log is to be read once."""
+        may_say = self.told and self.is_wanted and self.workload.HasField("engine")
+        return self._unread.take(self.snapshot.pods) if may_say and not self.serves else []
 
     def find(self, found: Diagnosis, *, clock: float, patience: Patience) -> None:
         """Takes a diagnosis; one that outlasts its patience becomes a failure."""

@@ -8,6 +8,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.engine_flags import lightens
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.executors.port import ADOPTED
+from windlass_agent.inventory.accelerators import device_memory
 from windlass_agent.inventory.devices import node_devices
 from windlass_agent.inventory.informers import ClusterInformers
 from windlass_agent.inventory.shapes import NodeChoice, node_choice, node_shapes
@@ -83,6 +84,14 @@ class ClusterCapacity:
         """True if some node is temporarily unschedulable."""
         nodes = self._informers.nodes.items.values()
         return not all(node.ready and node.schedulable for node in nodes)
+
+    def device_memory(self, node: str) -> int:
+        """Bytes of each GPU of a node; 0 where that is not known, or not the same of all."""
+        found = self._informers.nodes.items.get(node)
+        if found is None:
+            return 0
+        sizes = {device_memory(kind, found.labels) for kind, *_ in found.accelerators}
+        return sizes.pop() if len(sizes) == 1 else 0
 
     def behind(self, namespace: str, queue: str) -> str:
         """The ClusterQueue of a LocalQueue; empty when there is no such queue."""

@@ -114,6 +114,16 @@ class PodSnapshot:
         return self.phase in ("Succeeded", "Failed")
 
     @property
+    def has_stopped(self) -> bool:
+        """True if its main container has ended and was not started anew."""
+        return self.runner is not None and self.runner.state == "terminated"
+
+    @property
+    def latest_end(self) -> Container | None:
+        """End that its main container had last; None without one."""
+        return self.runner if self.has_stopped else self.last_end
+
+    @property
     def has_log(self) -> bool:
         """True if its runner has started."""
         return self.runner is not None and self.runner.state != "waiting"

@@ -153,6 +153,8 @@ class EngineProcess:
 
     def last_words(self) -> str:
         """Describes to tenants how the engine ended, with the error that its log ends with."""
+        if not self.ended():
+            return "The engine stopped answering."
         code = self._process.code()
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
         error = last_error(redact_paths(self.output(), self._files.log.parent))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -17,17 +17,13 @@ from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
 from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
 from windlass_agent.engines.shelf import Shelf
+from windlass_agent.executors import memory_advice
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.engines import memory_advice, placing
+from windlass_agent.executors.process.engines import placing, readiness
 from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure, reason_of
 from windlass_agent.executors.process.engines.engine_house import EngineHouse
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
-from windlass_agent.executors.process.engines.readiness import (
-    until_answering,
-    until_silent,
-    warmed,
-)
 from windlass_agent.executors.process.engines.sleeping import EngineSleep
 from windlass_agent.machine.program_output import one_line
 from windlass_agent.memory import in_units
@@ -191,9 +187,13 @@ class EngineRun:
         if refused or self._quick_failures >= QUICK_FAILURES:
             if memory_advice.ran_out(words):
                 # Whoever is killed for it has used too much of its machine's, not of its GPUs'.
-                had = replace(self._allotment, devices=()) if killed else self._allotment
-                words = f"{words} {memory_advice.advice(self.workload.engine, had)}"
-                raise EngineFailure("OutOfMemory", words)
+                advised = memory_advice.advice(
+                    self.workload.engine,
+                    gpus=[] if killed else [one.memory_bytes for one in self._allotment.devices],
+                    memory=self._allotment.limits().memory,
+                    setting="agent.engine_memory_bytes",
+                )
+                raise EngineFailure("OutOfMemory", f"{words} {advised}")
             raise EngineFailure("ProcessExited", words)
         self._become(pb.PHASE_STARTING, "Restarting", words)
         await asyncio.sleep(RESTART_SECONDS)
@@ -211,7 +211,8 @@ class EngineRun:
             self._become(pb.PHASE_STARTING, "Loading", "")
             self._process = self._begin(engine, *folders)
             return self._process, await self._wait(
-                self._process, partial(warmed, control, self.workload.engine, self._note_failing)
+                self._process,
+                partial(readiness.warmed, control, self.workload.engine, self._note_failing),
             )
 
     async def _regain_gpus(self) -> None:
@@ -263,7 +264,7 @@ class EngineRun:
     async def _wait(self, process: EngineProcess, answers: Callable[[], Awaitable[bool]]) -> bool:
         """Waits until it answers; returns False if it ended first, raises EngineFailure if late."""
         try:
-            return await until_answering(process, self._files.socket, answers)
+            return await readiness.until_answering(process, self._files.socket, answers)
         except TimeoutError as error:
             raise EngineFailure("StartFailed", f"{error} {self._message}".strip()) from error
 
@@ -299,6 +300,9 @@ class EngineRun:
             if goes_on and self._should_answer(process):
                 goes_on = await self._answer(process, control)
         self._adapters.forget()
+        # Whoever sends requests hears so before its process has ended, which a device may delay.
+        words = "" if process.ended() else process.last_words()
+        self._become(pb.PHASE_STARTING, "Restarting", words)
 
     async def _answer(self, process: EngineProcess, control: EngineControl) -> bool:
         """Answers until it should sleep; returns False once the engine does not."""
@@ -310,7 +314,7 @@ class EngineRun:
             keeping = [group.create_task(self._meter.keep(self.workload.id, control))]
             if self._capabilities.adapters:
                 keeping.append(group.create_task(self._adapters.keep(control)))
-            probing = group.create_task(until_silent(process, control))
+            probing = group.create_task(readiness.until_silent(process, control))
             while self._should_answer(process) and not probing.done():  # noqa: ASYNC110
                 await asyncio.sleep(RUNNING_POLL_SECONDS)
             answers = not probing.done()
