@@ -144,13 +144,12 @@ async def test_what_cannot_run_says_why_and_leaves_nothing(stage: EngineStage) -
         await stage.gone()
 
 
-async def test_a_claim_that_is_not_there_is_named(stage: EngineStage) -> None:
-    weights = {"claim": "not-there", "bytes": 256 * MIB}
-    changes = stage.settings(weights=weights)
-    async with stage.world.agent(**changes):
+async def test_a_claim_that_no_storage_binds_is_told(stage: EngineStage) -> None:
+    weights = {"claim": "weights", "bytes": 256 * MIB, "storage_class": "not-there"}
+    async with stage.world.agent(**stage.settings(weights=weights)):
         await stage.put("eng-claim")
         status = await stage.world.reach("eng-claim", pb.PHASE_FAILED, reason="VolumeMissing")
-        assert "not-there" in status.message
+        assert "unbound immediate PersistentVolumeClaims" in status.message
         await stage.gone()
         await stage.put("eng-claim", generation=2, desired=DELETED)
 
