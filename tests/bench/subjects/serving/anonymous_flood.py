@@ -107,12 +107,13 @@ async def _gateway(
     async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
         machine.pin(plant.pid("services"), others)
         machine.pin(plant.pid("gateway"), core)
-        body = _body(plant)
+        body = chat_body(plant)
         async with joined(plant, serve):
             yield plant.windlass.port, plant.pid("gateway"), body, plant.windlass.owner_key
 
 
-def _body(plant: Plant) -> bytes:
+def chat_body(plant: Plant) -> bytes:
+    """A chat with a model of the plant's own."""
     messages = [{"role": "user", "content": "Hello, how are you today?"}]
     return json.dumps({"model": plant.import_model(), "messages": messages}).encode()
 

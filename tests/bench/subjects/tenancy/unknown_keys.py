@@ -1,0 +1,126 @@
+"""A tenant's chat while others send 5,000 requests a second with keys that nobody has.
+
+The gateway runs alone on one core; flood, load, services, Postgres and engine share the others.
+Half of the keys fail by their form, and must cost no look-up. Quiet and flooded rounds alternate; a
+percentile is of all rounds of a kind.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+import httpx
+from tests.bench import machine
+from tests.bench.figures import Figure, Options, at_most, plain
+from tests.bench.load import percentile, steady
+from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, script, split_gateway
+from tests.bench.stub_agent import StubAgent, joined
+from tests.bench.subjects.serving.anonymous_flood import RATE, chat_body
+from tests.bench.subjects.serving.chat import LIMITS, PATH
+from tests.support.processes.windlass import free_port
+
+from windlass.api.clusters.v1 import clusters_pb2
+from windlass.core.app import runtime_dir
+
+FLOOD = 5000
+SETTLE_SECONDS = 3.0
+_REFUSED = re.compile(r'windlass_http_requests_total\{[^}]*status="(?:401|429)"[^}]*\} (\S+)')
+_LOOKED_UP = re.compile(r'windlass_rpc_handled_total\{[^}]*method="Authenticate"[^}]*\} (\S+)')
+
+
+@dataclass
+class Rounds:
+    """Seconds of a tenant's answers, and what became of the others' requests."""
+
+    quiet: list[float] = field(default_factory=list)
+    flooded: list[float] = field(default_factory=list)
+    # A second.
+    refused: float = 0.0
+    looked_up: float = 0.0
+
+
+async def measure(options: Options) -> list[Figure]:
+    """See the module."""
+    core = {min(os.sched_getaffinity(0))}
+    others = os.sched_getaffinity(0) - core or core
+    os.sched_setaffinity(0, others)
+    try:
+        port = free_port()
+        with script("null_engine", str(port)) as pid:
+            machine.pin(pid, others)
+            async with _plant(f"http://127.0.0.1:{port}", core, others) as plant:
+                rounds = await _rounds(plant, options)
+    finally:
+        os.sched_setaffinity(0, core | others)
+    slower = percentile(rounds.flooded, 0.99) / percentile(rounds.quiet, 0.99)
+    share = rounds.looked_up / rounds.refused
+    return [
+        at_most("unknown_keys_p99", slower, "x quiet", 1.2),
+        plain("unknown_keys_refused", rounds.refused, "1/s"),
+        at_most("unknown_keys_looked_up", share, "of those refused", 0.5),
+        plain("unknown_keys_p99_quiet", percentile(rounds.quiet, 0.99) * 1000, "ms"),
+        plain("unknown_keys_p99_flooded", percentile(rounds.flooded, 0.99) * 1000, "ms"),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _plant(engine: str, core: set[int], others: set[int]) -> AsyncIterator[Plant]:
+    async def serve(agent: StubAgent, workload: clusters_pb2.Workload) -> None:
+        if workload.desired == clusters_pb2.DESIRED_STATE_RUNNING:
+            await agent.running(workload, engine)
+
+    async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
+        machine.pin(plant.pid("services"), others)
+        machine.pin(plant.pid("gateway"), core)
+        async with joined(plant, serve):
+            yield plant
+
+
+async def _rounds(plant: Plant, options: Options) -> Rounds:
+    rounds, seconds = Rounds(), 4.0 if options.quick else 15.0
+    body, key, port = chat_body(plant), plant.windlass.owner_key, plant.windlass.port
+
+    async def chats(length: float) -> list[float]:
+        return await steady(port, PATH, body, key=key, rate=RATE, seconds=length)
+
+    await chats(2)
+    number = 1 if options.quick else 3
+    for _ in range(number):
+        rounds.quiet += await chats(seconds)
+        with _flood(port):
+            await asyncio.sleep(SETTLE_SECONDS)
+            before = _counted(plant)
+            rounds.flooded += await chats(seconds)
+            refused, looked_up = _counted(plant)
+            rounds.refused += (refused - before[0]) / seconds / number
+            rounds.looked_up += (looked_up - before[1]) / seconds / number
+    return rounds
+
+
+def _counted(plant: Plant) -> tuple[float, float]:
+    """Requests that were refused for their keys, and look-ups of keys."""
+    listeners = runtime_dir(plant.windlass.data).glob("*.operations")
+    pages = [httpx.get(f"{path.read_text().strip()}/metrics").text for path in listeners]
+
+    def sum_of(pattern: re.Pattern[str]) -> float:
+        return sum(float(found) for page in pages for found in pattern.findall(page))
+
+    return sum_of(_REFUSED), sum_of(_LOOKED_UP)
+
+
+@contextlib.contextmanager
+def _flood(port: int) -> Iterator[None]:
+    path = PROGRAMS / "key_flood.py"
+    process = subprocess.Popen([sys.executable, str(path), str(port), str(FLOOD)])
+    try:
+        yield
+        if process.poll() is not None:
+            raise RuntimeError("the flood ended by itself")
+    finally:
+        process.kill()
+        process.wait()
