@@ -28,7 +28,7 @@ MODEL, THEIRS = "our-model", "their-model"
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Windlass]:
     """Somebody else's installation, of which one model and one key are known."""
-    settings: dict[str, Any] = {"inference": {"hold_seconds": 60}, **NO_SPARE}
+    settings: dict[str, Any] = {"inference": {"hold_seconds": 150}, **NO_SPARE}
     made = make_single(tmp_path_factory.mktemp("stack") / "data", settings)
     with running(made, divisible=False):
         with Client(made.url, made.owner_key) as client:
@@ -145,7 +145,7 @@ def test_a_reranker_of_the_stack_ranks_by_our_name(
         client.models.import_folder("their-ranker", make_reranker(tmp_path / "ranker"))
     asked: dict[str, Any] = {"query": "harbour", "documents": ["the harbour", "a fox", "a dog"]}
     with stack.http() as http:
-        answer = http.post("/v1/rerank", json={"model": "their-ranker", **asked}, timeout=90)
+        answer = http.post("/v1/rerank", json={"model": "their-ranker", **asked}, timeout=180)
         theirs = answer.raise_for_status().json()
     with server.http() as http:
         cluster = http.get("/v1/clusters").json()["data"][0]["id"]
@@ -168,7 +168,7 @@ def test_a_reward_model_of_the_stack_scores_by_our_name(
         client.models.import_folder("their-judge", make_classifier(tmp_path / "judge"))
     with stack.http() as http:
         asked = {"model": "their-judge", "input": "the harbour"}
-        theirs = http.post("/v1/score", json=asked, timeout=90).raise_for_status().json()
+        theirs = http.post("/v1/score", json=asked, timeout=180).raise_for_status().json()
     with server.http() as http:
         cluster = http.get("/v1/clusters").json()["data"][0]["id"]
         body = {"cluster_id": cluster, "url": stack.url, "key": stack.owner_key, "score": True}

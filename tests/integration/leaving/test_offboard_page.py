@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import psycopg
+import pytest
 from tests.support.environments import postgres
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
@@ -14,7 +15,9 @@ PAGE = "how-to/offboard.md"
 PROOF = "Prove that it is gone"
 
 
-def test_the_page_on_offboarding_is_true(postgres_url: str, tmp_path: Path) -> None:
+def test_the_page_on_offboarding_is_true(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with postgres.fresh_database(postgres_url) as url:
         plain = url.replace("+psycopg", "")
         settings = {"agent": {"enabled": False}, "database": {"url": plain}}
@@ -25,6 +28,12 @@ def test_the_page_on_offboarding_is_true(postgres_url: str, tmp_path: Path) -> N
             said = pages.run(pages.script(PAGE, until=PROOF), environment, tmp_path)
             assert " held " in said
             assert "undone" in said
+            monkeypatch.setenv("WINDLASS_BASE_URL", windlass.url)
+            monkeypatch.setenv("WINDLASS_API_KEY", windlass.owner_key)
+            exec(pages.blocks(PAGE, "python")[0], {})
+            with windlass.http() as http:
+                members = http.get("/v1/organization/users").json()["data"]
+            assert "bob" not in [one["id"] for one in members]
             # As if the grace period were over.
             with psycopg.connect(plain, autocommit=True) as connection:
                 connection.execute("UPDATE core_erasures SET erase_at = 0")

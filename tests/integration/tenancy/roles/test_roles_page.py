@@ -1,7 +1,9 @@
 """The how-to on roles of a team's own, run as it is printed, against a real server."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import make_single, running
@@ -10,7 +12,7 @@ from tests.support.waiting import wait_until
 PAGE = "how-to/give-a-team-roles.md"
 
 
-def test_the_page_on_roles_is_true(tmp_path: Path) -> None:
+def test_the_page_on_roles_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(make_single(tmp_path / "data", {"agent": {"enabled": False}})) as server:
         shell = Shell(server, tmp_path)
         environment = shell.environment | shell.owner
@@ -32,6 +34,11 @@ def test_the_page_on_roles_is_true(tmp_path: Path) -> None:
         pages.run(pages.script(PAGE, after="Change it"), environment, tmp_path)
         with server.http(key) as http:
             wait_until(lambda: http.get("/v1/fine_tuning/jobs").status_code == 401, "the key ends")
+        monkeypatch.setenv("WINDLASS_BASE_URL", server.url)
+        monkeypatch.setenv("WINDLASS_API_KEY", server.owner_key)
+        scope: dict[str, Any] = {}
+        exec(pages.blocks(PAGE, "python")[0], scope)
+        assert scope["given"].permissions == ["usage.read"]
 
 
 def test_the_page_on_access_for_an_hour_is_true(tmp_path: Path) -> None:
