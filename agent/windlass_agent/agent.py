@@ -191,7 +191,7 @@ class Agent:
             backoff.reset()
             # By the time of the question: an answer that was long under way counts from there.
             due = asked + self._lease.pace(self._heartbeat_seconds)
-            await _set_within(self._beat_now, max(0, due - self._lease.now()))
+            await set_within(self._beat_now, max(0, due - self._lease.now()))
 
     async def _keep(self) -> None:
         if self._controller:
@@ -207,7 +207,7 @@ class Agent:
         before = LeaseState.IN_TOUCH
         while True:
             in_touch = before is LeaseState.IN_TOUCH
-            await _set_within(self._limited, self._lease.seconds_left if in_touch else LOOK_SECONDS)
+            await set_within(self._limited, self._lease.seconds_left if in_touch else LOOK_SECONDS)
             self._limited.clear()
             state, due = self._lease.state, list[pb.Workload]()
             if state is not LeaseState.IN_TOUCH:
@@ -227,7 +227,7 @@ class Agent:
         await self.accepted.wait()
         while True:
             # Nothing is told of a workload that nobody wants.
-            if await _set_within(self._changed, LOOK_SECONDS if self._book.wanted else None):
+            if await set_within(self._changed, LOOK_SECONDS if self._book.wanted else None):
                 await asyncio.sleep(max(COALESCE_SECONDS, rested - time.monotonic()))
             self._changed.clear()
             began = time.monotonic()
@@ -258,7 +258,7 @@ class Agent:
                     self._changed.clear()
 
 
-async def _set_within(event: asyncio.Event, seconds: float | None) -> bool:
+async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
     """Waits for an event; False if it is not set within so many seconds, None for ever."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from windlass.core import telemetry
-from windlass_agent.agent import Agent
+from windlass_agent.agent import Agent, set_within
 from windlass_agent.runner.supervisor.signals import StopSignal
 from windlass_agent.tunnel.open_connections import OpenConnections
 
@@ -30,13 +30,6 @@ async def run_until_stopped(agent: Agent, requests: OpenConnections, *, seconds:
             await work
 
 
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
-
-
 async def _end_due(
     agent: Agent, requests: OpenConnections, signals: StopSignal, seconds: float
 ) -> None:
@@ -49,7 +42,7 @@ async def _end_due(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             # Aiohttp tells of no connection that closes.
-            while requests.count and not await _is_set_within(signals.forced, LOOK_SECONDS):
+            while requests.count and not await set_within(signals.forced, LOOK_SECONDS):
                 pass
     if requests.count:
         log.warning("requests_cut", connections=requests.count)

@@ -178,6 +178,19 @@ def script(module: str, *arguments: str, python: Path | str = sys.executable) ->
 
 
 @contextmanager
+def flood(module: str, *arguments: str) -> Iterator[None]:
+    """Runs one of PROGRAMS, which ends by itself only if it fails."""
+    process = subprocess.Popen([sys.executable, str(PROGRAMS / f"{module}.py"), *arguments])
+    try:
+        yield
+        if process.poll() is not None:
+            raise RuntimeError(f"{module} ended by itself")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
 def started(
     command: list[str], url: str, *, seconds: float = 60, log: Path | None = None, **options: Any
 ) -> Iterator[int]:

@@ -4,16 +4,12 @@ What a client was told is what it is billed, cut or not; what engines have count
 a cut request had asked for yet, and no more.
 """
 
-from collections.abc import Iterator
-
 import openai
 import psycopg
 import pytest
 from tests.faults.serving.clients import TOKENS, Request
-from tests.faults.serving.served import Books, ServedSite, served_site
+from tests.faults.serving.served import Books, ServedSite
 from tests.faults.site import kill
-from tests.support.environments import postgres
-from tests.support.factories.toy_model import make_model
 from tests.support.waiting import Watch, wait_until
 
 from windlass.core.spool import read_lines
@@ -21,19 +17,6 @@ from windlass.core.spool import read_lines
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 # A ping each 25 s that is answered in 10, and what a busy machine adds.
 SILENT_SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def database(postgres_url: str, schema_template: str) -> Iterator[str]:
-    with postgres.fresh_database(postgres_url, template=schema_template) as url:
-        yield url.replace("+psycopg", "")
-
-
-@pytest.fixture(scope="module")
-def served(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
-    model = make_model(tmp_path_factory.mktemp("model") / "toy")
-    with postgres.reachable_folder() as folder, served_site(folder, database, model) as made:
-        yield made
 
 
 def cut_alone(requests: list[Request]) -> list[Request]:

@@ -1,30 +1,14 @@
 """SIGTERM of an agent and of a gateway whose clients are at it: no answer is cut or lost."""
 
 import threading
-from collections.abc import Iterator
 
 import openai
 import pytest
 from tests.faults.serving.clients import TOKENS
-from tests.faults.serving.served import Books, ServedSite, served_site
-from tests.support.environments import postgres
-from tests.support.factories.toy_model import make_model
+from tests.faults.serving.served import Books, ServedSite
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
-
-
-@pytest.fixture(scope="module")
-def served(
-    postgres_url: str, schema_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServedSite]:
-    model = make_model(tmp_path_factory.mktemp("model") / "toy")
-    with (
-        postgres.fresh_database(postgres_url, template=schema_template) as url,
-        postgres.reachable_folder() as folder,
-        served_site(folder, url.replace("+psycopg", ""), model) as made,
-    ):
-        yield made
 
 
 def test_an_agent_that_stops_lets_its_answers_end(served: ServedSite) -> None:

@@ -149,6 +149,15 @@ async def test_both_ways_answer_alike(stage: Stage, way: str) -> None:
     pool.done(cut)
 
 
+async def test_the_door_counts_what_a_planned_stop_waits_for(stage: Stage) -> None:
+    pool = stage.by("direct")
+    assert stage.door.connections == 0
+    pool.done(await send(pool, text="whole", status=200))
+    assert stage.door.connections == 1
+    pool.close()
+    await until(lambda: not stage.door.connections)
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_both_ways_end_what_nobody_waits_for(stage: Stage, way: str) -> None:
     pool = stage.by(way)

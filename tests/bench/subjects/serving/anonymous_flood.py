@@ -11,8 +11,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +18,7 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
-from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, script, split_gateway, started
+from tests.bench.plant import NO_AGENT, Plant, flood, script, split_gateway, started
 from tests.bench.stub_agent import StubAgent, joined
 from tests.bench.subjects.serving.chat import LIMITS, PATH
 from tests.support.environments.postgres import reachable_folder
@@ -80,8 +78,9 @@ async def measure(options: Options) -> list[Figure]:
         with script("null_engine", str(port)) as pid:
             machine.pin(pid, others)
             engine = f"http://127.0.0.1:{port}"
-            async with _gateway(engine, core, others) as (served, gateway_pid, body, key):
-                ours = await _rounds(served, gateway_pid, body, key, options)
+            async with pinned_gateway(engine, core, others) as (plant, body):
+                key, gateway_pid = plant.windlass.owner_key, plant.pid("gateway")
+                ours = await _rounds(plant.windlass.port, gateway_pid, body, key, options)
             theirs = None
             if shutil.which("nginx"):
                 with _nginx(engine, core) as (served, nginx_pid):
@@ -97,9 +96,11 @@ def _raise_files() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _gateway(
+async def pinned_gateway(
     engine: str, core: set[int], others: set[int]
-) -> AsyncIterator[tuple[int, int, bytes, str]]:
+) -> AsyncIterator[tuple[Plant, bytes]]:
+    """A gateway alone on its core before an engine at an address, and the body of a chat."""
+
     async def serve(agent: StubAgent, workload: clusters_pb2.Workload) -> None:
         if workload.desired == clusters_pb2.DESIRED_STATE_RUNNING:
             await agent.running(workload, engine)
@@ -107,13 +108,12 @@ async def _gateway(
     async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
         machine.pin(plant.pid("services"), others)
         machine.pin(plant.pid("gateway"), core)
-        body = chat_body(plant)
+        body = _body(plant)
         async with joined(plant, serve):
-            yield plant.windlass.port, plant.pid("gateway"), body, plant.windlass.owner_key
+            yield plant, body
 
 
-def chat_body(plant: Plant) -> bytes:
-    """A chat with a model of the plant's own."""
+def _body(plant: Plant) -> bytes:
     messages = [{"role": "user", "content": "Hello, how are you today?"}]
     return json.dumps({"model": plant.import_model(), "messages": messages}).encode()
 
@@ -144,24 +144,11 @@ async def _rounds(port: int, pid: int, body: bytes, key: str, options: Options) 
     for _ in range(1 if options.quick else 3):
         rounds.quiet += await steady(port, PATH, body, key=key, rate=RATE, seconds=seconds)
         rounds.before = max(rounds.before, machine.memory_bytes(pid, "VmRSS"))
-        with _flood(port):
+        with flood("flood", str(port)):
             await asyncio.sleep(SETTLE_SECONDS)
             rounds.flooded += await steady(port, PATH, body, key=key, rate=RATE, seconds=seconds)
             rounds.most = max(rounds.most, machine.memory_bytes(pid, "VmRSS"))
     return rounds
-
-
-@contextlib.contextmanager
-def _flood(port: int) -> Iterator[None]:
-    path = PROGRAMS / "flood.py"
-    process = subprocess.Popen([sys.executable, str(path), str(port)])
-    try:
-        yield
-        if process.poll() is not None:
-            raise RuntimeError("the flood ended by itself")
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _figures(ours: Rounds, theirs: Rounds | None) -> list[Figure]:

@@ -6,25 +6,19 @@ percentile is of all rounds of a kind.
 """
 
 import asyncio
-import contextlib
 import os
 import re
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import httpx
 from tests.bench import machine
 from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile, steady
-from tests.bench.plant import NO_AGENT, PROGRAMS, Plant, script, split_gateway
-from tests.bench.stub_agent import StubAgent, joined
-from tests.bench.subjects.serving.anonymous_flood import RATE, chat_body
-from tests.bench.subjects.serving.chat import LIMITS, PATH
+from tests.bench.plant import Plant, flood, script
+from tests.bench.subjects.serving.anonymous_flood import RATE, pinned_gateway
+from tests.bench.subjects.serving.chat import PATH
 from tests.support.processes.windlass import free_port
 
-from windlass.api.clusters.v1 import clusters_pb2
 from windlass.core.app import runtime_dir
 
 FLOOD = 5000
@@ -53,8 +47,8 @@ async def measure(options: Options) -> list[Figure]:
         port = free_port()
         with script("null_engine", str(port)) as pid:
             machine.pin(pid, others)
-            async with _plant(f"http://127.0.0.1:{port}", core, others) as plant:
-                rounds = await _rounds(plant, options)
+            async with pinned_gateway(f"http://127.0.0.1:{port}", core, others) as (plant, body):
+                rounds = await _rounds(plant, body, options)
     finally:
         os.sched_setaffinity(0, core | others)
     slower = percentile(rounds.flooded, 0.99) / percentile(rounds.quiet, 0.99)
@@ -68,22 +62,9 @@ async def measure(options: Options) -> list[Figure]:
     ]
 
 
-@contextlib.asynccontextmanager
-async def _plant(engine: str, core: set[int], others: set[int]) -> AsyncIterator[Plant]:
-    async def serve(agent: StubAgent, workload: clusters_pb2.Workload) -> None:
-        if workload.desired == clusters_pb2.DESIRED_STATE_RUNNING:
-            await agent.running(workload, engine)
-
-    async with split_gateway({**NO_AGENT, "limits": LIMITS}) as plant:
-        machine.pin(plant.pid("services"), others)
-        machine.pin(plant.pid("gateway"), core)
-        async with joined(plant, serve):
-            yield plant
-
-
-async def _rounds(plant: Plant, options: Options) -> Rounds:
+async def _rounds(plant: Plant, body: bytes, options: Options) -> Rounds:
     rounds, seconds = Rounds(), 4.0 if options.quick else 15.0
-    body, key, port = chat_body(plant), plant.windlass.owner_key, plant.windlass.port
+    key, port = plant.windlass.owner_key, plant.windlass.port
 
     async def chats(length: float) -> list[float]:
         return await steady(port, PATH, body, key=key, rate=RATE, seconds=length)
@@ -92,7 +73,7 @@ async def _rounds(plant: Plant, options: Options) -> Rounds:
     number = 1 if options.quick else 3
     for _ in range(number):
         rounds.quiet += await chats(seconds)
-        with _flood(port):
+        with flood("key_flood", str(port), str(FLOOD)):
             await asyncio.sleep(SETTLE_SECONDS)
             before = _counted(plant)
             rounds.flooded += await chats(seconds)
@@ -111,16 +92,3 @@ def _counted(plant: Plant) -> tuple[float, float]:
         return sum(float(found) for page in pages for found in pattern.findall(page))
 
     return sum_of(_REFUSED), sum_of(_LOOKED_UP)
-
-
-@contextlib.contextmanager
-def _flood(port: int) -> Iterator[None]:
-    path = PROGRAMS / "key_flood.py"
-    process = subprocess.Popen([sys.executable, str(path), str(port), str(FLOOD)])
-    try:
-        yield
-        if process.poll() is not None:
-            raise RuntimeError("the flood ended by itself")
-    finally:
-        process.kill()
-        process.wait()
