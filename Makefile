@@ -80,7 +80,7 @@ bench: setup ## Run the benchmarks (NAME=upload for one)
 previous-wheel: setup ## Keep the release before for the tests of its agent (TAG=v0.1.0)
 	@tools/build_fixture_wheel.sh "$(TAG)"
 
-release: setup ## Date the changelog and build the wheel and sdist of pyproject's version into dist/
+release: setup ## Date the changelog and build wheels and sdists of this version into dist/
 	@$(BIN)/python tools/release.py
 
 clean: ## Remove what can be made again; data/ stays

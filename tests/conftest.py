@@ -9,6 +9,7 @@ import hypothesis
 import psutil
 import pytest
 import structlog
+from tests.campaigns import CAMPAIGNS
 from tests.support.databases.emptied import Databases
 from tests.support.environments import postgres
 from tests.support.processes import warm
@@ -76,6 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _folder(item.path) in SECOND_TRY or _file(item.path) in SECOND_TRY:
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if _file(item.path) in CAMPAIGNS:
+            item.add_marker(pytest.mark.long)
     if not _with_long():
         left_out = [item for item in items if any(map(item.get_closest_marker, LONG))]
         items[:] = [item for item in items if item not in left_out]

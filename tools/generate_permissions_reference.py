@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
 from windlass.api.auth.v1 import auth_pb2
-from windlass.core.rpc.rules import rule_of
+from windlass.core.rpc.rules import is_change, rule_of
 from windlass.policy import PERMISSIONS, ROLES
 
 ROOT = Path(__file__).parents[1]
@@ -26,10 +27,16 @@ RPCS = """
 ## RPCs
 
 Who may call each: a tenant with the permission, an enrolled agent, a runner of the agent's own, a
-process that serves the gateway, another service (internal), or anyone (anonymous).
+process that serves the gateway, one that serves the gateway or the tuning service (connecting),
+another service (internal), or anyone (anonymous).
 
 Two permissions are asked for elsewhere: `inference.invoke` by the gateway, before it forwards to an
 engine, and `sessions.write` by the endpoint for `kubectl`, for requests that change something.
+
+A dangerous step wants a fresh sign-in of a session, always or where the request has one of the
+named values or sets one of the fields: its person has shown who they are within
+`sign_in.fresh_seconds`, or the time that their organization sets. Keys and workloads have nobody
+who could be asked.
 
 """
 
@@ -42,8 +49,8 @@ def reference() -> str:
     ]
     head = "| permission | " + " | ".join(f"`{role}`" for role in ROLES) + " |"
     grants = "\n".join([head, "|---|" + "---|" * len(ROLES), *rows])
-    columns = "| RPC | audience | permission | read audited |"
-    rpcs = "\n".join([columns, "|---|---|---|---|", *sorted(_rpcs())])
+    columns = "| RPC | audience | permission | read audited | fresh sign-in |"
+    rpcs = "\n".join([columns, "|---|---|---|---|---|", *sorted(_rpcs())])
     return f"{HEAD}## Roles\n\n{grants}\n{RPCS}{rpcs}\n"
 
 
@@ -62,7 +69,33 @@ def _rpcs() -> Iterator[str]:
                 audience = auth_pb2.Audience.Name(rule.audience).removeprefix("AUDIENCE_").lower()
                 permission = rule.permission and f"`{rule.permission}`"
                 audited = rule.audited_for and f"for `{rule.audited_for}`"
-                yield f"| `{service.name}.{method.name}` | {audience} | {permission} | {audited} |"
+                name = f"`{service.name}.{method.name}`"
+                fresh = _fresh(rule, method)
+                yield f"| {name} | {audience} | {permission} | {audited} | {fresh} |"
+
+
+def _fresh(rule: auth_pb2.Rule, method: MethodDescriptor) -> str:
+    if rule.fresh_sign_in:
+        return "always"
+    found = sorted(_power(method.input_type)) if is_change(rule) else []
+    return ", ".join(f"`{name}`" for name in found)
+
+
+def _power(message: Descriptor) -> set[str]:
+    """Values and fields that ask for a fresh sign-in, which a message may have in it."""
+    found = set[str]()
+    for field in message.fields:
+        if field.GetOptions().Extensions[auth_pb2.set_asks_fresh_sign_in]:
+            found.add(field.name)
+        elif field.message_type is not None:
+            found |= _power(field.message_type)
+        elif field.enum_type is not None:
+            found |= {
+                value.name.removeprefix("ROLE_").lower()
+                for value in field.enum_type.values
+                if value.GetOptions().Extensions[auth_pb2.asks_fresh_sign_in]
+            }
+    return found
 
 
 if __name__ == "__main__":

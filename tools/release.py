@@ -1,11 +1,12 @@
 """Prepares the release of the version in pyproject.toml: `make release`.
 
-Dates the changelog's Unreleased section, builds the wheel and the sdist into dist/, and prints
-the commands that publish them. It commits, tags and uploads nothing.
+Dates the changelog's Unreleased section, builds the wheels and sdists of each distribution into
+dist/, and prints the commands that publish them. It commits, tags and uploads nothing.
 """
 
 import datetime
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,8 @@ UNRELEASED = "## Unreleased\n"
 # How charts, manifests and images name the version.
 NAMED = re.compile(r"^(?:version|appVersion): (\S+)$|ghcr\.io/windlass/[a-z-]+:(\d[\w.]*)", re.M)
 NAMED_IN = ("deploy", "agent/windlass_agent/executors/kubernetes")
+# Folders of distributions of their own, which are released with ours by the same version.
+BESIDE = ("plugin",)
 
 
 class NotReady(Exception):
@@ -45,7 +48,7 @@ def new_version(root: Path, changelog: str) -> str:
     """Returns the version to release; raises NotReady unless the tree is clean and names it."""
     if changed := _git(root, "status", "--porcelain"):
         raise NotReady(f"The tree is not clean:\n{changed}")
-    version: str = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
+    version = version_of(root)
     if _git(root, "tag", "--list", f"v{version}") or f"\n## {version} " in changelog:
         raise NotReady(f"{version} is released already: set the next version in pyproject.toml.")
     if others := naming_another(root, version):
@@ -54,12 +57,19 @@ def new_version(root: Path, changelog: str) -> str:
 
 
 def naming_another(root: Path, version: str) -> list[str]:
-    """Returns the files that name another version than this one of our charts and images."""
-    found = []
+    """Returns the files that have another version, of distributions, our charts and images."""
+    beside = {f"{name}/pyproject.toml": version_of(root / name) for name in BESIDE}
+    found = [f"  {name}: {other}" for name, other in beside.items() if other != version]
     for name in _git(root, "ls-files", *NAMED_IN).splitlines():
         named = {one or other for one, other in NAMED.findall((root / name).read_text())}
         found += [f"  {name}: {other}" for other in sorted(named - {version})]
     return found
+
+
+def version_of(folder: Path) -> str:
+    """Returns the version of a distribution."""
+    version: str = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
+    return version
 
 
 def dated(changelog: str, version: str, day: datetime.date) -> str:
@@ -73,8 +83,10 @@ def dated(changelog: str, version: str, day: datetime.date) -> str:
 
 def build(root: Path) -> list[str]:
     """Returns the files that the build backend made in dist/."""
-    command = [sys.executable, "-m", "hatchling", "build", "--clean", "--directory", "dist"]
-    subprocess.run(command, cwd=root, check=True)
+    shutil.rmtree(root / "dist", ignore_errors=True)
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(root / "dist")]
+    for folder in (root, *(root / name for name in BESIDE)):
+        subprocess.run(command, cwd=folder, check=True)
     return sorted(str(path.relative_to(root)) for path in (root / "dist").iterdir())
 
 

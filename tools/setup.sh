@@ -15,7 +15,7 @@ if sys.version_info < (3, 11):
     sys.exit(f"Windlass needs Python 3.11 or newer; this is {sys.version.split()[0]}. Set PYTHON=.")
 EOF
 
-wanted="$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d' ' -f1)"
+wanted="$(cat pyproject.toml plugin/pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d' ' -f1)"
 is_done() { [ "$(cat "$venv/.windlass-$1" 2>/dev/null)" = "$wanted" ]; }
 finish() { echo "$wanted" >"$venv/.windlass-$1"; }
 
@@ -74,6 +74,9 @@ install_test_tools() {
   echo "Installing what its tests need into $venv: about 0.3 GB (pytest, mypy, ruff, generators)."
   # Windlass is installed by now, so that pip adds only what this extra names.
   "${pip[@]}" --constraint constraints.txt "windlass[dev]"
+  "${pip[@]}" --constraint constraints.txt --no-build-isolation --editable plugin
+  # What tests compare our APOLLO with. It wants bitsandbytes, which no test calls.
+  "${pip[@]}" --no-deps apollo-torch==1.0.3
   finish setup
 }
 

@@ -277,6 +277,7 @@ async def _process_executor(
         confinement=settings.confinement,
         spare_trainers=settings.spare_trainers,
         spare_idle_seconds=settings.spare_idle_seconds,
+        weights_folder=settings.weights_folder,
     )
 
 

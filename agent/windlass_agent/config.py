@@ -111,6 +111,12 @@ class AgentSettings(BaseSettings):
         description="Address as host:port that leads gateways to `engine_listener`, as `windlass "
         "clusters update --address` pins it; empty: that of the listener.",
     )
+    weights_folder: Path | None = Field(
+        None,
+        description="Folder with versions of weights that engines follow: where a volume is "
+        "mounted that the server's `tuning.publishing` writes to, or /dev/shm for segments of this "
+        "machine's memory; empty: engines get versions from the object store alone.",
+    )
     # What follows concerns Kubernetes alone, but for the last two.
     credential_secret: str = Field(
         "",

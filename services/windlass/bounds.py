@@ -13,11 +13,17 @@ LATEST = 2**40
 TITLE_LENGTH = 100
 USER_ID_LENGTH = 200
 SECRET_BYTES = 64 * 1024
+# Of a project, a cluster and a store; as OpenAI names them.
+GEOGRAPHY_PATTERN = r"^[A-Z]{2}$"
+# Of an organization, archived ones included: whoever places something hears of each, each second.
+MAX_GEOGRAPHY_PROJECTS = 1000
 MAX_KEY_SECONDS = 10 * 365 * 86400
 # For which two secrets of one key answer.
 MAX_OVERLAP_SECONDS = 30 * 86400
 MAX_KEY_SCOPES = 64
 MAX_KEY_NETWORKS, NETWORK_LENGTH = 32, 64
+# Of an organization: as many as one event of the audit log has room for.
+MAX_ORGANIZATION_NETWORKS = 80
 # Of an organization, or of a project.
 MAX_ROLES, MAX_ROLE_PERMISSIONS, DESCRIPTION_LENGTH = 500, 64, 1000
 # Of a role that is asked for; and of one person's requests in a day.
@@ -121,3 +127,7 @@ MAX_INVITE_PROJECTS, MAX_INVITES = 50, 1000
 MAX_DAILY_MAILS, MAX_DAILY_MAILS_TO_ONE = 500, 20
 MAX_MAIL_DOMAINS, MAIL_DOMAIN_LENGTH = 50, 253
 MAX_INVITE_SECONDS = 30 * 86_400
+
+# Ways in which an engine is trained in its own memory while it serves.
+TRAINING_MODES = ("hogwild", "fenced", "shadow")
+TrainingMode = Literal["", "hogwild", "fenced", "shadow"]

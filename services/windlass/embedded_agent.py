@@ -14,11 +14,9 @@ from windlass.confinement import confinement
 from windlass.core import telemetry
 from windlass.core.app import App
 from windlass.core.backoff import Backoff
-from windlass.core.objects.filesystem import FilesystemStore
 from windlass.core.rpc.auth import digest
 from windlass_agent.agent import Agent, Fenced
 from windlass_agent.control_plane.connection import ControlPlane
-from windlass_agent.download import no_objects
 from windlass_agent.engines.registry import EnginePrograms
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.assembly import process_executor
@@ -95,7 +93,8 @@ async def _agent(app: App, folder: Path, credential: str) -> AsyncIterator[Agent
         confinement=settings.agent.confinement,
         spare_trainers=settings.agent.spare_trainers,
         spare_idle_seconds=settings.agent.spare_idle_seconds,
-        local_objects=app.objects.file if isinstance(app.objects, FilesystemStore) else no_objects,
+        local_objects=app.objects.file,
+        weights_folder=settings.tuning.publishing.root,
     )
     try:
         yield Agent(control, executor, changed, kind="process")

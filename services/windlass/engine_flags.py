@@ -19,7 +19,8 @@ _OURS = """
     enable-scale-out enable-server-load-tracking
     enforce-eager generation-config gpu-memory-utilization host kv-cache-dtype kv-cache-memory-bytes
     kv-offloading-size master-addr master-port max-cpu-loras max-lora-rank max-loras
-    max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes node-rank
+    max-logprobs max-model-len max-num-batched-tokens max-num-queued-reqs max-num-seqs model nnodes
+    node-rank
     pipeline-parallel-size pooler-config port reasoning-parser runner scheduling-policy
     served-model-name shutdown-timeout spec-method spec-model spec-tokens
     structured-outputs-config tensor-parallel-size tool-call-parser uds

@@ -8,25 +8,28 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass
-from ipaddress import ip_network
 from typing import Generic, TypeVar
 
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core import clock
-from windlass.core.addresses import Address, NetworkRanges
+from windlass.core.addresses import Address, NetworkRanges, ranges_of
 from windlass.core.certificates import ClientTrust, PresentedCertificate, is_admitted, trust_of
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import Principal
-from windlass.core.rpc.following import Follower
+from windlass.core.rpc.following import STALE_SECONDS, Follower
 
 # Longer than from beat to beat; and a revocation must be effective within one second.
 TRUST_SECONDS = 0.9
 RECONNECT_SECONDS = 0.1
 # Who asks for what another has just asked for gets the same answer.
 SHARE_SECONDS = 0.3
+# How long a look-up may take; and one after so long without a beat: a busy machine is late by less,
+# and who says how keys stand is out of reach then rather than slow.
+ANSWER_SECONDS, CUT_OFF_SECONDS = 5.0, 1.0
+SILENT_SECONDS = 3.0
 # So often is asked again about a key that changes meanwhile.
 TRIES = 5
 # Within which requests of a key that has reached its end are judged, and end.
@@ -52,6 +55,8 @@ class KnownKey:
     networks: NetworkRanges | None = None
     # What its client's certificate satisfies, each of them; none: no certificate is needed.
     certificate_demands: tuple[ClientTrust, ...] = ()
+    # Those that its organization's credentials are taken from, in addition; None: any.
+    organization_networks: NetworkRanges | None = None
 
     @classmethod
     def of(cls, answer: rbac_pb2.AuthenticateResponse, *, key_id: str = "") -> "KnownKey":
@@ -61,8 +66,9 @@ class KnownKey:
             key_id or principal.key_id,
             principal,
             answer.expires_at,
-            NetworkRanges.of(map(ip_network, answer.networks)),
+            ranges_of(tuple(answer.networks)),
             tuple(trust_of(one.certificates) for one in answer.certificate_demands),
+            ranges_of(tuple(answer.organization_networks)),
         )
 
     def is_over(self, ago: float = 0.0) -> bool:
@@ -71,11 +77,19 @@ class KnownKey:
 
     def takes(self, address: Address | None) -> bool:
         """Returns True if the key is taken from a client's address, None where it has none."""
-        return self.networks is None or (address is not None and self.networks.contain(address))
+        return _lies_in(self.networks, address) and self.is_admitted_from(address)
+
+    def is_admitted_from(self, address: Address | None) -> bool:
+        """Returns True if the organization's credentials are taken from a client's address."""
+        return _lies_in(self.organization_networks, address)
 
     def admits(self, presented: PresentedCertificate | None) -> bool:
         """Returns True if the key is taken from a client with such a certificate."""
         return is_admitted(self.certificate_demands, presented)
+
+
+def _lies_in(networks: NetworkRanges | None, address: Address | None) -> bool:
+    return networks is None or (address is not None and networks.contain(address))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +131,7 @@ class KeyCache(Generic[Shown]):
         self._follower = Follower(
             "keys", self._open, self._hear, reconnect_seconds=RECONNECT_SECONDS
         )
-        # What changed while a lookup was on its way must not be kept by it.
+        # Keys and organizations: what changed while a lookup was on its way must not be kept by it.
         self._beats = 0
         self._changed_at: OrderedDict[str, int] = OrderedDict()
         self._reset_at = 0
@@ -132,6 +146,16 @@ class KeyCache(Generic[Shown]):
     def silence(self) -> float:
         """Seconds since the last beat, when all that is kept was as it is kept."""
         return time.monotonic() - self._heard_at
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if beats that were due have not come."""
+        return self.silence > (STALE_SECONDS if self._rests else SILENT_SECONDS)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a look-up may take now."""
+        return CUT_OFF_SECONDS if self.is_cut_off else ANSWER_SECONDS
 
     def last_known(self, shown: Shown) -> KnownKey | None:
         """The state at the last beat, trusted or not."""
@@ -213,12 +237,14 @@ class KeyCache(Generic[Shown]):
 
     def _open(self) -> AsyncIterable[users_pb2.KeyBeat]:
         self._rests = self._is_unused()
-        return self._users.WatchKeys(users_pb2.WatchKeysRequest(resting=self._rests))
+        request = users_pb2.WatchKeysRequest(resting=self._rests, hears_organizations=True)
+        return self._users.WatchKeys(request)
 
     def _hear(self, beat: users_pb2.KeyBeat) -> None:
-        self._note(beat)
-        if beat.reset or beat.changed_key_ids:
-            self._changed(None if beat.reset else frozenset(beat.changed_key_ids))
+        changed = frozenset(beat.changed_key_ids) | self._kept_of(beat.changed_organization_ids)
+        self._note(beat, changed)
+        if beat.reset or changed:
+            self._changed(None if beat.reset else changed)
         if not self._rests and self._is_unused():
             self._follower.reopen()
 
@@ -231,17 +257,25 @@ class KeyCache(Generic[Shown]):
     def _is_unused(self) -> bool:
         return time.monotonic() - self._used_at > REST_SECONDS
 
-    def _note(self, beat: users_pb2.KeyBeat) -> None:
+    def _kept_of(self, organizations: Collection[str]) -> frozenset[str]:
+        """The kept keys that act in these; whoever holds to another one asks about it anyway."""
+        if not organizations:
+            return frozenset()
+        kept = self._entries.values()
+        return frozenset(k.key_id for k in kept if k.principal.organization_id in organizations)
+
+    def _note(self, beat: users_pb2.KeyBeat, changed: frozenset[str]) -> None:
         self._beats += 1
         if beat.reset:
             self._reset_at = self._beats
             self._entries.clear()
             self._by_key.clear()
-        for key_id in beat.changed_key_ids:
-            self._changed_at[key_id] = self._beats
-            self._changed_at.move_to_end(key_id)
+        for key_id in changed:
             for shown in tuple(self._by_key.get(key_id, ())):
                 self._forget(shown)
+        for one in (*changed, *beat.changed_organization_ids):
+            self._changed_at[one] = self._beats
+            self._changed_at.move_to_end(one)
         while len(self._changed_at) > self._size:
             # Lookups that began before what is dropped here may not be kept.
             self._reset_at = max(self._reset_at, self._changed_at.popitem(last=False)[1])
@@ -249,7 +283,9 @@ class KeyCache(Generic[Shown]):
 
     def _is_overtaken(self, known: KnownKey, started: int) -> bool:
         """Returns True if the key may have changed after so many beats."""
-        return max(self._changed_at.get(known.key_id, 0), self._reset_at) > started
+        of_key = self._changed_at.get(known.key_id, 0)
+        of_all = self._changed_at.get(known.principal.organization_id, 0)
+        return max(of_key, of_all, self._reset_at) > started
 
     def _keep(self, shown: Shown, known: KnownKey, started: int) -> None:
         if self._is_overtaken(known, started):

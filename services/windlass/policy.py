@@ -32,16 +32,21 @@ PLATFORM = "platform.write"
 _ELEVATIONS = ("elevations.read", "elevations.write")
 _VIEWER = frozenset({
     SELF, "organizations.read", "projects.read", "clusters.read",
-    "files.read", "models.read", "jobs.read", "usage.read", "keys.read",
+    "files.read", "models.read", "jobs.read", "tuning.read", "usage.read", "keys.read",
     *_ELEVATIONS,
 })  # fmt: skip
 _MEMBER = _VIEWER | {
     "files.write", "models.write", "jobs.write", "inference.invoke",
+    # Runs that clients train step by step, and each step.
+    "tuning.write", "tuning.invoke",
+    # Trainings of engines that serve, and checkpoints of them.
+    "engines.train",
     # Reading what runs in the project's namespaces of clusters, and entering it.
     "sessions.read", "sessions.write",
     KEYS, "secrets.read",
 }  # fmt: skip
-_PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write"}
+# Publishing lets the organization's other projects read what is the project's.
+_PROJECT_OWNER = _MEMBER | {"members.read", MEMBERS, "secrets.write", "tuning.publish"}
 _READER = frozenset({
     SELF, "organizations.read", "projects.read", "members.read", "clusters.read",
     ALL_PROJECTS, *_ELEVATIONS,

@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 
+from windlass.audit.details import details
 from windlass.core.clock import now_ms
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.ids import new_id
 from windlass.migrations import migrate
 from windlass.rbac.chains import AuditChains
+from windlass.users.allowed_networks.store import AllowedNetworksStore
 from windlass.users.domain import valid_user
 from windlass.users.ownership.recovery import recover
 
@@ -23,11 +25,12 @@ async def recover_owner(
     path: Path,
     by: str,
     without_certificates: bool = False,
+    without_networks: bool = False,
 ) -> str:
     """Write a new key of a platform administrator to `path`, and return the key's id.
 
     `by` is the local user that the audit row names. `without_certificates` demands no certificates
-    of clients any more. Raises AppError.
+    of clients any more, and `without_networks` takes credentials from anywhere. Raises AppError.
     """
     if settings.database.migrate:
         await asyncio.to_thread(migrate, url)
@@ -40,6 +43,10 @@ async def recover_owner(
             key_prefix=settings.auth.key_prefix,
             without_certificates=without_certificates,
         )
+        networks = AllowedNetworksStore(database)
+        before = await networks.clear(key.organization_id) if without_networks else None
+        # Audited as the same change by a call is.
+        was, is_now = details(before and before.audited(), None)
         row = {
             "id": new_id("audit_"),
             "at_ms": now_ms(),
@@ -49,6 +56,8 @@ async def recover_owner(
             "action": ACTION,
             "resource": user_id,
             "outcome": "OK",
+            "before": was,
+            "after": is_now,
         }
         await AuditChains(database).append([row])
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import grpc
 from windlass import targets
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.api.users.v1 import users_pb2_grpc
 from windlass.audit import AuditQueue
 from windlass.core import clock, telemetry
 from windlass.core.app import App, runtime_dir
@@ -22,7 +23,7 @@ from windlass.core.db.waiting import DatabaseUnavailable, wait_for_database
 from windlass.core.db.wake import Wake
 from windlass.core.errors import from_rpc
 from windlass.core.keyring import Keyring, KeyringError, open_keyring
-from windlass.core.objects import ObjectStore, open_store
+from windlass.core.objects import ObjectStore, SealedStore, open_store
 from windlass.core.rpc.auth import AgentIdentity
 from windlass.core.rpc.clients import Clients
 from windlass.core.rpc.gate import ControlPlaneGate
@@ -33,6 +34,8 @@ from windlass.core.rpc.tokens import TokenAuthority
 from windlass.embedded_postgres import EmbeddedPostgres
 from windlass.migrations import SchemaError, check_schema, migrate
 from windlass.models.presets import check_presets
+from windlass.object_keys import UsersObjectKeys
+from windlass.tuning_api.trainers.making import check_trainer
 from windlass.tunnel.chunks import STREAM_CODECS
 from windlass.tunnel.frames import FRAMES_CODECS
 
@@ -98,7 +101,8 @@ def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
 
 def findings(settings: Settings) -> list[Finding]:
     """Mistakes of a configuration, in itself and in the files that it names."""
-    return [*check(settings), *check_files(settings), *check_presets(settings)]
+    found = [*check(settings), *check_files(settings), *check_presets(settings)]
+    return [*found, *check_trainer(settings.tuning)]
 
 
 def _modules(settings: Settings) -> tuple[str, ...]:
@@ -161,6 +165,11 @@ def socket_name(settings: Settings) -> str:
     return "windlass" if settings.targets == ["all"] else "-".join(sorted(settings.targets))[:40]
 
 
+def kind_of(modules: Collection[str]) -> str:
+    """The kind of a process's tokens: a gateway's admit to all that others' do."""
+    return next((kind for kind in ("gateway", "tuning") if kind in modules), "service")
+
+
 def make_app(
     settings: Settings,
     modules: tuple[str, ...],
@@ -172,8 +181,7 @@ def make_app(
     socket: Path,
 ) -> App:
     """The kernel of a process, before its modules are built."""
-    kind = "gateway" if "gateway" in modules else "service"
-    tokens = TokenAuthority(database, kind=kind, name=socket.stem)
+    tokens = TokenAuthority(database, kind=kind_of(modules), name=socket.stem)
     services = [name for name in modules if targets.MODULES[name].service]
 
     async def authenticate_agent(digest: bytes) -> AgentIdentity:
@@ -206,7 +214,12 @@ def make_app(
         services=services,
         database=database,
         keyring=keyring,
-        objects=objects,
+        objects=SealedStore(
+            objects,
+            UsersObjectKeys(lambda: clients.stub(users_pb2_grpc.UsersInternalServiceStub)),
+            public_url=settings.public_url,
+            secret=keyring.derive("sealed object URLs"),
+        ),
         tokens=tokens,
         wake=Wake(url),
         server=Server(

@@ -28,7 +28,7 @@ class Module:
 MODULES: dict[str, Module] = {
     "users": Module("windlass.users.module"),
     "rbac": Module("windlass.rbac.module", needs=("users",)),
-    "files": Module("windlass.files.module", needs=("jobs",)),
+    "files": Module("windlass.files.module", needs=("jobs", "users")),
     "models": Module("windlass.models.module", needs=("jobs", "inference", "users")),
     "clusters": Module("windlass.clusters.module", needs=("users",)),
     "jobs": Module("windlass.jobs.module", needs=("files", "models", "clusters", "usage", "users")),
@@ -36,13 +36,14 @@ MODULES: dict[str, Module] = {
     "inference": Module(
         "windlass.inference.module", needs=("models", "clusters", "sessions", "users")
     ),
+    "tuning": Module("windlass.tuning.module", needs=("models", "usage")),
     "usage": Module("windlass.usage.module"),
     "sessions": Module("windlass.sessions.module", needs=("users", "rbac", "clusters", "jobs")),
     "gateway": Module(
         "windlass.gateway.module",
         needs=(
             "users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage",
-            "sessions",
+            "sessions", "tuning",
         ),
     ),
     # The agent with the process executor, for a machine that is its own cluster.

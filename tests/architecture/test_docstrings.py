@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (ROOT / "services/windlass", ROOT / "agent/windlass_agent", ROOT / "tools")
+PACKAGES = tuple(
+    ROOT / name
+    for name in ("services/windlass", "agent/windlass_agent", "plugin/windlass_vllm", "tools")
+)
 SOURCES = [
     path
     for package in PACKAGES

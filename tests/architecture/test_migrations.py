@@ -22,3 +22,9 @@ def test_each_says_what_it_revises() -> None:
         if one.down_revision and f"\nRevises: {one.down_revision}\n" not in str(one.module.__doc__)
     ]
     assert wrong == []
+
+
+def test_each_can_be_undone() -> None:
+    script = ScriptDirectory(str(Path(migrations.__file__).parent))
+    revisions = script.walk_revisions()
+    assert [one.revision for one in revisions if not hasattr(one.module, "downgrade")] == []

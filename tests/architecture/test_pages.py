@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/architecture").glob("*.md"))
 # A page leaves these out of a path.
-PARENTS = (ROOT, ROOT / "services/windlass", ROOT / "agent/windlass_agent")
-FOLDERS = ("services/", "agent/", "proto/", "tests/", "docs/", "deploy/", "tools/")
+PACKAGES = ("services/windlass", "agent/windlass_agent", "plugin/windlass_vllm")
+PARENTS = (ROOT, *(ROOT / name for name in PACKAGES))
+FOLDERS = ("services/", "agent/", "plugin/", "proto/", "tests/", "docs/", "deploy/", "tools/")
 NAMES = {path.name for parent in FOLDERS for path in (ROOT / parent).rglob("*.*")}
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

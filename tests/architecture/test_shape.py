@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.campaigns import CAMPAIGNS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for folder in ("services", "agent", "tests", "tools")
+    for folder in ("services", "agent", "plugin", "tests", "tools")
     for path in (ROOT / folder).rglob("*.py")
     if "api" not in path.relative_to(ROOT).parts[:3] and "versions" not in path.parts
 ]
-OURS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("services", "agent")]
+PRODUCT = ("services", "agent", "plugin")
+OURS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in PRODUCT]
 LONGEST = 500
 WIDEST = 15
 IMPORTS = re.compile(r"(?:may import|\bimports) \S|\.importlinter", re.IGNORECASE)
@@ -26,6 +28,11 @@ VAGUE = re.compile(r"^(utils?|helpers?|common|misc|base_\w+)\.py$")
 def test_no_file_is_too_long_or_vaguely_named(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LONGEST
     assert not VAGUE.match(path.name)
+
+
+@pytest.mark.parametrize("file", CAMPAIGNS)
+def test_a_file_of_campaigns_is_there(file: str) -> None:
+    assert (ROOT / "tests" / file).is_file()
 
 
 def test_most_files_are_short() -> None:
@@ -73,6 +80,13 @@ def test_only_configuration_reads_the_environment() -> None:
         "services/windlass/demo",
         "services/windlass/embedded_postgres",
         "services/windlass/core/config",
+        "plugin/windlass_vllm/settings",
+        # What it passes on to a child is no setting of ours.
+        "services/windlass/confinement/environment",
+        # torchrun tells its processes their places so.
+        "agent/windlass_agent/tuning/full/ranks",
+        # In vLLM's process, which has no settings of ours.
+        "agent/windlass_agent/engines/vllm/hook",
         # For tests alone, and no setting.
         "services/windlass/core/killpoints",
     }

@@ -16,7 +16,7 @@ PROTOS = Path(__file__).parents[2] / "proto"
 _FIELD = re.compile(r"^\s*(int64|int32|double) (\w+_ms) = \d+;", re.MULTILINE)
 # `created_at_ms`, `not_before_ms`, `deadline_ms`; a duration is named as one.
 _MOMENT = re.compile(r"(^|_)(at|before|deadline)_ms$")
-_DURATION = re.compile(r"^(duration|time_to_first_token)_ms$")
+_DURATION = re.compile(r"^(duration|device_time|time_to_first_token)_ms$")
 
 
 def milliseconds() -> list[str]:

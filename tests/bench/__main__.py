@@ -16,6 +16,7 @@ FAMILIES = {
     "platform": {
         "startup": (1.0, 0.3),
         "upload": (0.7, 0.2),
+        "sealed_objects": (1.5, 0.4),
         "million_names": (3.0, 0.7),
         "tunnel": (3.0, 0.7),
         "confined_start": (4.0, 1.0),
@@ -62,6 +63,18 @@ FAMILIES = {
         "warm_job": (4.0, 2.0),
         "resume_loss": (5.0, 1.5),
         "conversion": (0.5, 0.1),
+        "block_checkpoints": (1.5, 0.3),
+        "engine_training": (3.0, 1.5),
+        "engine_versions": (1.0, 0.3),
+    },
+    "tuning": {
+        "many_runs": (0.5, 0.2),
+        "tuning_operations": (3.0, 0.7),
+        "tuning_body": (0.5, 0.2),
+        "tuning_crowd": (1.0, 0.3),
+        "turns": (4.0, 1.0),
+        "lost_trainer": (1.5, 0.7),
+        "weight_delta": (1.0, 0.2),
     },
 }
 SUBJECTS = {name: family for family, subjects in FAMILIES.items() for name in subjects}

@@ -54,7 +54,7 @@ async def test_a_removal_that_was_broken_off_ends_with_the_next(
 async def test_a_put_of_a_wrong_digest_leaves_nothing(filesystem: Subject) -> None:
     content = os.urandom(3 * MIB)
     digest = hashlib.sha256(content).digest()
-    url = filesystem.store.presign_put("d", expires=60, bytes=len(content), sha256=digest)
+    url = await filesystem.store.presign_put("d", expires=60, bytes=len(content), sha256=digest)
     async with httpx.AsyncClient() as client:
         answer = await client.put(url, content=content[:-1] + b"?")
         assert answer.status_code == 400
@@ -68,7 +68,7 @@ async def test_a_put_of_a_wrong_digest_leaves_nothing(filesystem: Subject) -> No
 
 
 async def test_an_upload_that_is_cut_leaves_nothing(filesystem: Subject) -> None:
-    url = httpx.URL(filesystem.store.presign_put("cut", expires=60))
+    url = httpx.URL(await filesystem.store.presign_put("cut", expires=60))
     _, writer = await asyncio.open_connection(url.host, url.port)
     head = f"PUT {url.raw_path.decode()} HTTP/1.1\r\nHost: x\r\nContent-Length: {8 * MIB}\r\n\r\n"
     writer.write(head.encode() + os.urandom(3 * MIB))
@@ -88,7 +88,7 @@ async def test_an_upload_that_is_cut_leaves_nothing(filesystem: Subject) -> None
 
 @pytest.mark.parametrize("change", ["bytes=9", "sha256=00", "expires=99999999999", "method=GET"])
 async def test_every_part_of_a_url_is_signed(filesystem: Subject, change: str) -> None:
-    url = filesystem.store.presign_put("k", expires=60, bytes=5, sha256=b"\1" * 32)
+    url = await filesystem.store.presign_put("k", expires=60, bytes=5, sha256=b"\1" * 32)
     name = change.split("=")[0]
     query = [
         change if part.startswith(f"{name}=") else part for part in url.split("?")[1].split("&")
@@ -117,7 +117,7 @@ async def test_every_part_of_a_url_is_signed(filesystem: Subject, change: str) -
 async def test_http_ranges(filesystem: Subject, header: str, status: int, part: slice) -> None:
     await filesystem.store.put("r", stream(b"0123456789"))
     async with httpx.AsyncClient() as client:
-        url = filesystem.store.presign_get("r", expires=60)
+        url = await filesystem.store.presign_get("r", expires=60)
         answer = await client.get(url, headers={"Range": header})
         assert (answer.status_code, answer.content) == (status, b"0123456789"[part])
         head = await client.head(url)
@@ -126,7 +126,7 @@ async def test_http_ranges(filesystem: Subject, header: str, status: int, part: 
 
 async def test_a_missing_object_is_404(filesystem: Subject) -> None:
     async with httpx.AsyncClient() as client:
-        answer = await client.get(filesystem.store.presign_get("none", expires=60))
+        answer = await client.get(await filesystem.store.presign_get("none", expires=60))
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "object_not_found"
 
@@ -197,7 +197,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
 async def test_a_url_of_its_own_names_a_file(tmp_path: Path) -> None:
     store = _store(tmp_path / "objects")
     await store.put("a/b,c=1/d~@e", stream(b"x"))
-    good = store.presign_get("a/b,c=1/d~@e", expires=60, filename="ü/ä.bin")
+    good = await store.presign_get("a/b,c=1/d~@e", expires=60, filename="ü/ä.bin")
     found = store.file(good)
     assert found is not None
     assert found.read_bytes() == b"x"
@@ -213,11 +213,11 @@ async def test_a_url_of_its_own_names_a_file(tmp_path: Path) -> None:
         "",
         "http://[",
         "http://127.0.0.1/objects/..%2f..%2fetc/passwd?signature=",
-        store.presign_get("a/b,c=1/d~@e", expires=-1),
+        await store.presign_get("a/b,c=1/d~@e", expires=-1),
         # Its holder may have lost the key.
-        store.presign_get("a/b,c=1/d~@e", expires=60, holder="key-1"),
-        store.presign_get("a", expires=60),
-        store.presign_get("a/gone", expires=60),
-        store.presign_put("a/b,c=1/d~@e", expires=60),
+        await store.presign_get("a/b,c=1/d~@e", expires=60, holder="key-1"),
+        await store.presign_get("a", expires=60),
+        await store.presign_get("a/gone", expires=60),
+        await store.presign_put("a/b,c=1/d~@e", expires=60),
     ):
         assert store.file(url) is None, url

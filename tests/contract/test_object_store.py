@@ -117,7 +117,7 @@ async def test_delete(subject: Subject) -> None:
     await subject.store.delete("a/1")
     await subject.store.delete("a/1")
     assert await keys(subject.store) == ["a/b/2", "a/b/c/3", "ab/4"]
-    assert await subject.store.count("a/") == (2, 2)
+    assert await subject.store.count("a/") == (2, 2 * subject.taken(1))
     assert await subject.store.delete_prefix("a/") == 2
     assert await keys(subject.store) == ["ab/4"]
     await subject.store.put("a/b/2", stream(b"again"))
@@ -136,7 +136,8 @@ async def test_listing_is_complete_and_in_order_beyond_a_page(subject: Subject) 
         for key in wanted:
             group.create_task(put(key))
     assert await keys(subject.store, "many/") == wanted
-    assert await subject.store.count("many/") == (len(wanted), len(wanted))
+    taken = len(wanted) * subject.taken(1)
+    assert await subject.store.count("many/") == (len(wanted), taken)
     assert await subject.store.delete_prefix("many/") == len(wanted)
 
 
@@ -225,7 +226,7 @@ async def test_keys_that_would_escape(subject: Subject, key: str) -> None:
             await operation(key)
     for presign in (store.presign_get, store.presign_put):
         with pytest.raises(InvalidKey):
-            presign(key, expires=60)
+            await presign(key, expires=60)
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "/", "../", "a/../", "a//"])
@@ -238,9 +239,9 @@ async def test_prefixes_are_whole_folders(subject: Subject, prefix: str) -> None
 async def test_presigned_urls(subject: Subject) -> None:
     content = os.urandom(MIB)
     async with httpx.AsyncClient() as client:
-        url = subject.store.presign_put("signed/up.bin", expires=60, bytes=len(content))
+        url = await subject.store.presign_put("signed/up.bin", expires=60, bytes=len(content))
         assert (await client.put(url, content=content)).status_code == 200
-        url = subject.store.presign_get("signed/up.bin", expires=60, filename='a "b" é.bin')
+        url = await subject.store.presign_get("signed/up.bin", expires=60, filename='a "b" é.bin')
         answer = await client.get(url)
         assert answer.content == content
         assert "a%20%22b%22%20%C3%A9.bin" in answer.headers["content-disposition"]
@@ -253,8 +254,8 @@ async def test_presigned_urls_permit_nothing_else(subject: Subject) -> None:
     store = subject.store
     await store.put("mine", stream(b"x"))
     await store.put("other", stream(b"secret"))
-    get = store.presign_get("mine", expires=60)
-    put = store.presign_put("mine", expires=60, bytes=5)
+    get = await store.presign_get("mine", expires=60)
+    put = await store.presign_put("mine", expires=60, bytes=5)
     async with httpx.AsyncClient() as client:
         assert (await client.get(get.replace("/mine", "/other"))).status_code == 403
         assert (await client.get(get[:-4] + "0000")).status_code == 403
@@ -268,7 +269,7 @@ async def test_presigned_urls_permit_nothing_else(subject: Subject) -> None:
 
 async def test_presigned_urls_expire(subject: Subject) -> None:
     await subject.store.put("brief", stream(b"x"))
-    url = subject.store.presign_get("brief", expires=1)
+    url = await subject.store.presign_get("brief", expires=1)
     async with httpx.AsyncClient() as client:
 
         async def refused() -> bool:

@@ -18,7 +18,14 @@ from windlass.policy import ROLES
 
 Code = grpc.StatusCode
 TENANT = methods_for(auth_pb2.AUDIENCE_TENANT)
-INTERNAL = methods_for(auth_pb2.AUDIENCE_INTERNAL)
+# Trainers serve theirs in processes of their own, by a token that no service has: its refusals are
+# in tests/contract/tuning.
+INTERNAL = {
+    name: rule
+    for name, rule in methods_for(auth_pb2.AUDIENCE_INTERNAL).items()
+    if not name.startswith("/windlass.api.trainer.")
+}
+SOME_SERVICES = methods_for(auth_pb2.AUDIENCE_GATEWAY, auth_pb2.AUDIENCE_CONNECTING)
 AGENT = methods_for(auth_pb2.AUDIENCE_AGENT)
 RUNNER = methods_for(auth_pb2.AUDIENCE_RUNNER)
 # What each role may not do, said here once more so that a slip in the policy shows.
@@ -92,6 +99,17 @@ def test_a_services_rpc_is_for_services(wire: Wire, tenants: Tenants, method: st
         said = wire.refusal(method, None, metadata)
         assert said is not None
         assert said[0] is Code.UNAUTHENTICATED, said
+
+
+@pytest.mark.parametrize("method", SOME_SERVICES, ids=short)
+def test_what_is_of_some_services_is_not_of_the_others(wire: Wire, method: str) -> None:
+    for metadata, reason in (
+        ((), "missing_token"),
+        ((("windlass-service", wire.service.sign_service()),), "invalid_token"),
+    ):
+        said = wire.refusal(method, None, metadata)
+        assert said is not None
+        assert said[:2] == (Code.UNAUTHENTICATED, reason)
 
 
 @pytest.mark.parametrize("method", AGENT, ids=short)

@@ -30,8 +30,9 @@ from windlass.demo.server import running_url
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
 SECONDS = 600
-# Of 24: every answer is sampled, and one in seventy is wrong.
-ENOUGH = 21
+# Of 24: every answer is sampled, and one in seventy is wrong; the worst run that was seen had four.
+# The untuned model knows two at most.
+ENOUGH = 18
 # For a line to get from a pipe into a test.
 READING_SECONDS = 0.5
 COMMAND = [sys.executable, "-m", "windlass.demo", "--work"]

@@ -65,6 +65,10 @@ WIDE = "\U0001d400"
 # Lists whose rows are few, or of this release.
 SMALL = {
     "AuditDestinationsService/ListAuditDestinations": "ten rows, each with an address of 2 KiB",
+    "TuningService/ListSessions": "200 rows of at most 4 KiB",
+    "TuningService/ListRuns": "200 rows of at most 4 KiB",
+    "TuningService/ListCheckpoints": "200 rows of at most 4 KiB",
+    "SeatsService/ListSeats": "100 rows of at most 3 KiB, and the devices of machines",
     "RbacService/ListRoles": "the roles of the policy",
     "GroupsService/ListGroups": "100 names",
     "ErasuresService/ListErasures": "100 rows of ids, without steps",
@@ -131,6 +135,20 @@ class Shelf:
             "INSERT INTO inference_prefetches SELECT 'pre-' || n, %s, %s, '', repeat('m', 250),"
             f" 'mv-' || n, 'c', 1, 'failed', {_text(2000)}, 2, 2, n, n, n"
             f" FROM generate_series(1, {number}) AS n RETURNING 1",
+            *(self.caller.organization_id, self.caller.project_id),
+        )
+        assert len(made) == number
+
+    def insert_trainings(self, number: int) -> None:
+        """So many trainings of engines that have failed with the longest words."""
+        made = self._front.rows(
+            "INSERT INTO inference_trainings (id, organization_id, project_id, user_id, key_id,"
+            " model, version_id, suffix, mode, digest, body, tokens, total_steps, steps, state,"
+            " reason, message, engine_id, cluster_id, checkpoint_model, is_cancelled, is_saved,"
+            " is_counted, generation, put_generation, created_at, urls_at, finished_at)"
+            " SELECT 'train-' || n, %s, %s, 'u', 'k', repeat('m', 250), 'mv-' || n, '', 'hogwild',"
+            f" '', '', 9, 9, 9, 'failed', repeat('r', 100), {_text(2000)}, 'e', 'c', '', false,"
+            f" true, true, 2, 2, n, n, n FROM generate_series(1, {number}) AS n RETURNING 1",
             *(self.caller.organization_id, self.caller.project_id),
         )
         assert len(made) == number
@@ -265,6 +283,7 @@ def _fill(shelf: Shelf, http: httpx.Client) -> None:
     shelf.copy("inference_stacks", 200, "true", name="name || n",
                ca=f"repeat('c', {STACK_CA_BYTES})")  # fmt: skip
     shelf.insert_prefetches(200)
+    shelf.insert_trainings(200)
     shelf.insert_providers(12)
     shelf.copy("clusters_clusters", 150, here["/v1/clusters"], id="id || n", name="name || n",
                capacity=f"'\\x{_capacity().hex()}'::bytea", shared="true")  # fmt: skip
@@ -353,6 +372,11 @@ LISTS: dict[str, tuple[Any, str, Key]] = {
         ID,
     ),
     "InferenceService/ListPrefetches": (inference.ListPrefetchesRequest(), "prefetches", ID),
+    "InferenceService/ListEngineTrainings": (
+        inference.ListEngineTrainingsRequest(),
+        "trainings",
+        ID,
+    ),
     "InferenceService/ListStacks": (inference.ListStacksRequest(), "stacks", attrgetter("name")),
     "RbacService/ListAuditEvents": (rbac.ListAuditEventsRequest(), "events", ID),
 }

@@ -159,8 +159,11 @@ class Document:
 
 def test_what_is_promised_is_taken_and_one_more_is_not(tenants: Tenants) -> None:
     with tenants.admin.http() as http:
-        http.headers["OpenAI-Project"] = tenants.member.project_id
-        http.headers["OpenAI-Organization"] = tenants.member.organization_id
+        # Of its own: policies, quotas and roles that it leaves behind are nobody else's.
+        organization = http.post("/v1/organizations", json={"title": "Bounded"}).json()["id"]
+        http.headers["OpenAI-Organization"] = organization
+        project = http.post("/v1/projects", json={"title": "Bounded"}).json()["id"]
+        http.headers["OpenAI-Project"] = project
         made = http.post("/v1/clusters", json={"name": "bounded"}).json()
         key = http.post("/v1/api_keys", json={"name": "bounded"}).json()
         names = {
@@ -179,7 +182,7 @@ def test_what_is_promised_is_taken_and_one_more_is_not(tenants: Tenants) -> None
             "identity_provider_id": "none",
             "federation_rule_id": "none",
             "permission": "files.read",
-            "project_id": tenants.member.project_id,
+            "project_id": project,
             "name": "jobs",
             "checkpoint": "none",
             "model": "never-was",

@@ -42,6 +42,7 @@ class Keys:
         self.asked: list[Shown] = []
         self.changes: list[Changed] = []
         self.expires_at = 0.0
+        self.organizations: dict[str, str] = {}
         self.refused = False
         # Whether each stream was asked for rare beats.
         self.rested: list[bool] = []
@@ -60,15 +61,17 @@ class Keys:
             await self.during()
         if self.refused:
             raise Unauthenticated("No such key.")
-        return KnownKey(shown[0], Principal("org", key_id=shown[0]), self.expires_at)
+        organization = self.organizations.get(shown[0], "org")
+        return KnownKey(shown[0], Principal(organization, key_id=shown[0]), self.expires_at)
 
     def WatchKeys(self, request: Any) -> Stream:
         self.rested.append(request.resting)
         return Stream(self.beats)
 
-    async def beat(self, *changed: str, reset: bool = False) -> None:
-        """Returns once the cache has heard it."""
-        self.beats.put_nowait(users_pb2.KeyBeat(changed_key_ids=changed, reset=reset))
+    async def beat(self, *changed: str, reset: bool = False, of: tuple[str, ...] = ()) -> None:
+        """Returns once the cache has heard it; `of` names organizations."""
+        beat = users_pb2.KeyBeat(changed_key_ids=changed, reset=reset, changed_organization_ids=of)
+        self.beats.put_nowait(beat)
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -101,6 +104,31 @@ async def test_a_key_is_kept_until_it_changes(keys: Keys) -> None:
     await keys.beat("ann")
     assert keys.cache.kept(ANN) is keys.cache.kept(ANNS_OTHER) is None
     assert keys.changes == [None, frozenset({"bob"}), frozenset({"ann"})]
+
+
+async def test_a_change_of_an_organization_is_one_of_each_of_its_keys(keys: Keys) -> None:
+    keys.organizations["bob"] = "other"
+    for shown in (ANN, ANNS_OTHER, BOB):
+        await keys.cache.ask(shown)
+    await keys.beat(of=("org",))
+    assert keys.cache.kept(ANN) is keys.cache.kept(ANNS_OTHER) is None
+    assert keys.cache.kept(BOB) is not None
+    assert keys.changes == [None, frozenset({"ann"})]
+    # Nobody holds to a key of this one.
+    await keys.beat(of=("nobody's",))
+    assert keys.changes == [None, frozenset({"ann"})]
+
+
+async def test_what_its_organization_overtakes_is_asked_for_again(keys: Keys) -> None:
+    await keys.beat()
+
+    async def change() -> None:
+        await keys.beat(of=("org",))
+
+    keys.meanwhile = change
+    await keys.cache.ask(ANN)
+    assert keys.asked == [ANN, ANN]
+    assert keys.cache.kept(ANN) is not None
 
 
 async def test_beats_are_rare_while_nobody_asks(

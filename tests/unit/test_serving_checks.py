@@ -99,7 +99,8 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     complete(request, before)
     assert request == pb.PutServingRequest(
         model="m", target_cache=0, target_gpu=70, target_wait_seconds=5, sleep_seconds=0,
-        accelerator="L4", memory_bytes=2**30, priority="low", dedicated=False,
+        accelerator="L4", memory_bytes=2**30, priority="low", dedicated=False, training="",
+        follow="",
     )  # fmt: skip
     request = pb.PutServingRequest(model="m", target_wait_seconds=0)
     complete(request, before)
@@ -108,7 +109,8 @@ def test_what_a_gateway_does_not_know_stays_as_it_is() -> None:
     complete(request, None)
     assert request == pb.PutServingRequest(
         model="m", target_cache=90, target_gpu=0, target_wait_seconds=0, sleep_seconds=0,
-        accelerator="", memory_bytes=0, priority="normal", dedicated=False,
+        accelerator="", memory_bytes=0, priority="normal", dedicated=False, training="",
+        follow="",
     )  # fmt: skip
 
 

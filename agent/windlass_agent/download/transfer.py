@@ -77,6 +77,16 @@ async def fetch_files(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def fetch_versions(
+    files: list[models_pb2.FileUrl], folder: Path, *, local: LocalObjects = no_objects
+) -> None:
+    """Brings the files of a weight version into a folder; raises DownloadError."""
+    for file in files:
+        _check(file)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    await fetch_files(files, folder, PATIENCE_SECONDS, local=local)
+
+
 async def _fetch(
     session: aiohttp.ClientSession,
     folder: Path,

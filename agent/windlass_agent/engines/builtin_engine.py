@@ -10,7 +10,13 @@ from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import (
+    CapabilityMissing,
+    EngineCapabilities,
+    EngineControl,
+    EngineKind,
+    EngineSpec,
+)
 
 _FLAGS = {
     "context_length": "max-model-len",
@@ -19,6 +25,7 @@ _FLAGS = {
 }
 CAPABILITIES = EngineCapabilities(
     adapters=True,
+    weight_updates=True,
     sleep=True,
     embeddings=True,
     max_concurrency=8,
@@ -49,6 +56,10 @@ class BuiltinEngine:
     def sleeps(self, gpus: int) -> bool:
         """Returns True: without a GPU it gives back the machine's memory."""
         return True
+
+    def trained(self) -> EngineKind:
+        """Raises CapabilityMissing."""
+        raise CapabilityMissing(self.name, "training")
 
     def programs(self) -> tuple[Path, ...]:
         """No others than the agent's."""

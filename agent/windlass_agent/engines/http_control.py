@@ -54,12 +54,13 @@ class HttpControl:
         return True
 
     async def served(self) -> EngineCapabilities:
-        """Returns its capabilities with the context length that it reports."""
+        """Returns its capabilities with the context length and the version that it reports."""
+        updates, version = await self._updates()
+        found = replace(self._capabilities, weight_updates=updates, weight_version=version)
         for model in await self._models():
             if not model.get("parent"):
-                length = int(model.get("max_model_len") or 0)
-                return replace(self._capabilities, context_length=length)
-        return self._capabilities
+                return replace(found, context_length=int(model.get("max_model_len") or 0))
+        return found
 
     async def warm(self, model: str, task: str) -> None:
         """Has a small request answered; raises EngineError for an engine that fails at it."""
@@ -112,7 +113,7 @@ class HttpControl:
         return {str(one["id"]): str(one.get("root") or "") for one in adapters}
 
     async def update_weights(self, version: int, path: Path) -> None:
-        """Replaces the base weights in place; requests before it finish on the old ones."""
+        """Puts a version of the medium at `path` in place; requests before it finish on the old."""
         self._require("weight_updates", lambda own: own.weight_updates)
         await self._call("POST", "/update_weights", {"version": version, "path": str(path)})
 
@@ -143,6 +144,20 @@ class HttpControl:
         """The version of the base weights that answer now."""
         self._require("weight_version", lambda own: own.weight_updates)
         return int((await self._call("GET", "/weight_version"))["version"])
+
+    async def _updates(self) -> tuple[bool, int]:
+        """Returns whether it takes versions of weights, and the one that answers.
+
+        One that an agent of an earlier release has started has no such route.
+        """
+        if not self._capabilities.weight_updates:
+            return False, 0
+        try:
+            return True, await self.weight_version()
+        except EngineError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False, 0
 
     async def close(self) -> None:
         """Releases the connection; the engine runs on."""

@@ -10,7 +10,13 @@ from windlass_agent.engines.commands.flags import flags_of
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import (
+    CapabilityMissing,
+    EngineCapabilities,
+    EngineControl,
+    EngineKind,
+    EngineSpec,
+)
 
 # The concurrency is its keeper's default.
 CAPABILITIES = EngineCapabilities(adapters=True, sleep=True, cache_salt=True, max_concurrency=4)
@@ -74,6 +80,10 @@ class LlamacppEngine:
     def sleeps(self, gpus: int) -> bool:
         """Returns True: its server ends, and its keeper starts another."""
         return True
+
+    def trained(self) -> EngineKind:
+        """Raises CapabilityMissing."""
+        raise CapabilityMissing(self.name, "training")
 
     def programs(self) -> tuple[Path, ...]:
         """The server and the libraries beside it, as llama.cpp's releases have them."""

@@ -9,7 +9,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.workload_phases import MAX_AT_ONCE, MAX_WAIT_SECONDS
 from windlass_agent.engines.load import EngineLoad
-from windlass_agent.engines.port import EngineControl, EngineError
+from windlass_agent.engines.port import CapabilityMissing, EngineControl, EngineError
 
 MEASURE_SECONDS = 10.0
 # An engine that has not said its load so many times in a row has none that is known.
@@ -32,18 +32,20 @@ async def keep_measuring(
     control: EngineControl,
     told: Callable[[EngineLoad | None], None],
     *,
-    every: float = MEASURE_SECONDS,
+    every: float,
 ) -> None:
     """Tells an engine's load every now and then, until cancelled; None once it is not known.
 
     However often that is, the wait is over MEASURE_SECONDS at least: in less hardly any request
-    may end.
+    may end. Returns where the engine has no load to tell.
     """
     clock = asyncio.get_running_loop().time
     silent, pages = 0, deque[tuple[float, EngineLoad]]()
     while True:
         try:
             load = await control.load()
+        except CapabilityMissing:
+            return
         except EngineError as error:
             log.info("engine_load_unknown", engine=engine, error=str(error))
             silent += 1
@@ -164,7 +166,7 @@ class EngineMeter:
     async def keep(self, engine: str, control: EngineControl) -> None:
         """Measures until cancelled; nothing is known from then on."""
         try:
-            await keep_measuring(engine, control, self._note)
+            await keep_measuring(engine, control, self._note, every=MEASURE_SECONDS)
         finally:
             self._load = SteppedLoad()
 

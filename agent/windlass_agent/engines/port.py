@@ -40,6 +40,8 @@ class EngineCapabilities:
     """`embed` or `score` for an engine that was started for this alone."""
     vision: bool = False
     """Of a kind: some of its models read images; of an engine: its model does."""
+    training: bool = False
+    """Of a kind: its engines can be trained in their own memory; of an engine: it may be."""
 
     def chosen(
         self,
@@ -48,18 +50,24 @@ class EngineCapabilities:
         *,
         sleeps: bool = False,
         vision: bool = False,
+        training: bool = False,
     ) -> Self:
         """Returns them as of an engine that was started with these arguments, to sleep or not.
 
         On several nodes it loads no adapters, whose files lie on the first alone. `vision` says
-        whether its model is one that reads images.
+        whether its model is one that reads images, `training` whether it may be trained.
         """
         most = arguments.max_concurrency or self.max_concurrency
         task, adapters = arguments.task, self.adapters and nodes <= 1
         if task not in _OTHER_TASKS:
             vision = self.vision and vision
             return replace(
-                self, max_concurrency=most, adapters=adapters, sleep=sleeps, vision=vision
+                self,
+                max_concurrency=most,
+                adapters=adapters,
+                sleep=sleeps,
+                vision=vision,
+                training=training,
             )
         return replace(
             self,
@@ -67,10 +75,19 @@ class EngineCapabilities:
             sleep=sleeps,
             task=task,
             adapters=False,
+            training=False,
             vision=False,
             embeddings=task == "embed",
             routes=(*self.routes, RERANK),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingAccess:
+    """Key of the routes of training, and the folder of the engine's checkpoints."""
+
+    key: str
+    checkpoints: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +115,8 @@ class EngineSpec:
     """True on each node but the first, where nothing answers requests."""
     tells_pooling: bool | None = None
     """Whether the model says how it makes vectors; None: its folder, which is here, does."""
+    training: TrainingAccess | None = None
+    """Way to train it in its own memory; None for one that may not be trained."""
     scratch: Path = Path("/tmp")  # noqa: S108 - one in memory, of its own
     """Folder that it may write to."""
 
@@ -149,7 +168,10 @@ class EngineControl(Protocol):
         """The adapters that answer now: by each id the folder that it was loaded from."""
 
     async def update_weights(self, version: int, path: Path) -> None:
-        """Replaces the base weights in place; requests before it finish on the old ones."""
+        """Puts a version of the medium at `path` in place; requests before it finish on the old.
+
+        Raises EngineError where it is refused, after which the old one answers on.
+        """
 
     async def asleep(self) -> bool:
         """Returns True from the beginning of a sleep until it has woken."""
@@ -195,6 +217,9 @@ class EngineKind(Protocol):
 
     def sleeps(self, gpus: int) -> bool:
         """Returns True if one with so many GPUs can sleep."""
+
+    def trained(self) -> "EngineKind":
+        """Returns one whose engines may be trained; raises CapabilityMissing where none can be."""
 
     def programs(self) -> tuple[Path, ...]:
         """Programs and libraries that it reads beside the agent's own."""

@@ -35,7 +35,7 @@ def engines(programs: EnginePrograms = NONE_BESIDE) -> dict[str, EngineKind]:
     # Engines start in folders of their own. A link is left as it is: it is how an environment
     # knows itself.
     if programs.vllm_python is not None:
-        known.append(VllmEngine(programs.vllm_python.absolute(), programs.vllm_flags))
+        known.append(VllmEngine(programs.vllm_python.absolute(), programs.vllm_flags).updating())
     if programs.sglang_python is not None:
         known.append(SglangEngine(programs.sglang_python.absolute(), programs.sglang_flags))
     if programs.llama_server is not None:

@@ -1,8 +1,12 @@
 """vLLM's OpenAI server, in an environment of its own (https://docs.vllm.ai, tested with 0.32)."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
+import windlass
+import windlass_agent
 from windlass.confinement import python_paths
 from windlass.engine_arguments import (
     ADAPTER_RANK,
@@ -13,6 +17,7 @@ from windlass.engine_arguments import (
 )
 from windlass.inference_api.images.bounds import MAX_PIXELS
 from windlass.inference_api.images.parts import MAX_IMAGES
+from windlass.inference_api.requests import MAX_TOP
 from windlass.inference_api.routes import ABORT
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.engines.commands.flags import flags_of
@@ -20,7 +25,13 @@ from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import (
+    CONCURRENCY,
+    CapabilityMissing,
+    EngineCapabilities,
+    EngineControl,
+    EngineSpec,
+)
 
 CAPABILITIES = EngineCapabilities(
     adapters=True,
@@ -85,6 +96,8 @@ _ALWAYS = (
     "--allowed-media-domains=none.invalid",
     # Counts open requests at /load.
     "--enable-server-load-tracking",
+    # Of samplers; the gateway refuses more than OpenAI's 20.
+    f"--max-logprobs={MAX_TOP}",
     # Has requests end early and yet say their usage.
     "--enable-scale-out",
     "--disable-uvicorn-access-log",
@@ -103,6 +116,16 @@ _ENVIRONMENT = {
     # The gateway refuses larger images by their headers; this bounds what a decoder reads there.
     "VLLM_MAX_IMAGE_PIXELS": str(MAX_PIXELS),
 }
+
+# What versions need in vLLM's environment beside what vLLM brings.
+_OF_VERSIONS = (("zstandard", (0, 24)), ("xxhash", (3, 5)))
+# What an engine that may be trained needs there.
+_OF_TRAINING = ("windlass-vllm", (0, 1))
+_PLUGIN = "windlass_vllm"
+_TRAINED = f"--worker-extension-cls={_PLUGIN}.engine.extension.SharedWeightsWorker"
+_MIDDLEWARE = "--middleware=windlass_weight_versions.WeightVersionsMiddleware"
+_HOOK = Path(__file__).parent / "vllm" / "hook"
+_PACKAGES = [str(Path(package.__path__[0]).parent) for package in (windlass, windlass_agent)]
 
 LOAD_NAMES = LoadNames(
     running="vllm:num_requests_running",
@@ -123,14 +146,40 @@ class VllmEngine:
     # The operator's, beside ours.
     flags: tuple[str, ...] = ()
     name: str = "vllm"
-    capabilities: EngineCapabilities = CAPABILITIES
     memory_bytes: int = 4 * 2**30
     # It takes nine tenths of a GPU's memory when it starts.
     shares_gpus: bool = False
+    updates: bool = False
+    """True to take versions of the weights in place; `updating` finds out whether it can."""
+    trains: bool = False
+    """True if its environment has the plugin that trains; `updating` finds out."""
+    is_trained: bool = False
+    """True if its engines may be trained: they load no adapters and take no other weights."""
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """Capabilities of every vLLM, and what its environment adds to them."""
+        adapters = not self.is_trained
+        return replace(
+            CAPABILITIES, weight_updates=self.updates, training=self.trains, adapters=adapters
+        )
 
     def installed(self) -> bool:
         """Returns True if the environment has a vLLM that is new enough."""
         return has_release(self.python, "vllm", OLDEST)
+
+    def updating(self) -> Self:
+        """Returns one that takes versions of the weights in place, or can be trained, where its
+        environment has what that needs.
+        """
+        can = all(has_release(self.python, name, oldest) for name, oldest in _OF_VERSIONS)
+        return replace(self, updates=can, trains=has_release(self.python, *_OF_TRAINING))
+
+    def trained(self) -> Self:
+        """Returns one whose engines may be trained; raises CapabilityMissing without the plugin."""
+        if not self.trains:
+            raise CapabilityMissing(self.name, "training: its environment has no windlass-vllm")
+        return replace(self, updates=False, is_trained=True)
 
     def sleeps(self, gpus: int) -> bool:
         """Returns True for one with a GPU: its weights go to the machine's memory."""
@@ -155,7 +204,17 @@ class VllmEngine:
         steered = {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleeps else {}
         # Each would bind its threads to the first cores, which others may have too.
         threads = {} if spec.gpus else {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        return _ENVIRONMENT | folders | steered | threads
+        return _ENVIRONMENT | folders | steered | threads | self._versions(spec) | _training(spec)
+
+    def _versions(self, spec: EngineSpec) -> dict[str, str]:
+        """The variables of what puts versions of the weights in place."""
+        if not self.updates:
+            return {}
+        return {
+            "PYTHONPATH": str(_HOOK),
+            "WINDLASS_PACKAGES": os.pathsep.join(dict.fromkeys(_PACKAGES)),
+            "WINDLASS_WEIGHTS": str(spec.scratch),
+        }
 
     def command(self, spec: EngineSpec) -> list[str]:
         """The arguments that start it with its environment's Python."""
@@ -176,6 +235,7 @@ class VllmEngine:
             *(["--enable-auto-tool-choice"] if arguments.tool_parser else []),
             *_ALWAYS,
             *([] if spec.is_member else _answering(spec)),
+            *([_MIDDLEWARE] if self.updates else []),
             # Last, so that none of ours is taken for the value of one that lacks its own.
             *self.flags,
         ]
@@ -192,6 +252,9 @@ def _loading(spec: EngineSpec) -> list[str]:
         return [*together, *_pooling(spec)]
     if together:
         return list(together)
+    if spec.training is not None:
+        # Their base moves under adapters.
+        return [_TRAINED]
     return [
         "--enable-lora",
         f"--max-loras={spec.max_adapters}",
@@ -231,6 +294,17 @@ def _offloading(arguments: EngineArguments) -> list[str]:
     return [f"--kv-offloading-size={size / 2**30}"] if size else []
 
 
+def _training(spec: EngineSpec) -> dict[str, str]:
+    """The variables of an engine that may be trained."""
+    if spec.training is None:
+        return {}
+    return {
+        "VLLM_PLUGINS": _PLUGIN,
+        "WINDLASS_VLLM_KEY": spec.training.key,
+        "WINDLASS_VLLM_CHECKPOINTS": str(spec.training.checkpoints),
+    }
+
+
 def _completed(spec: EngineSpec) -> EngineArguments:
     """The arguments with our choices in the place of vLLM's where these do not fit."""
     given = spec.arguments
@@ -238,7 +312,7 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     ours: dict[str, int | None] = {"max_adapter_rank": next(one for one in _RANKS if one >= rank)}
     if given.generates_nothing:
         ours = dict.fromkeys(_OF_GENERATION)
-    if spec.nodes > 1:
+    if spec.nodes > 1 or spec.training is not None:
         ours["max_adapter_rank"] = None
     if spec.draft_dir is not None:
         ours["lookup_tokens"] = None
@@ -251,5 +325,8 @@ def _completed(spec: EngineSpec) -> EngineArguments:
     if not spec.gpus and given.kv_cache_bytes is None:
         ours["kv_cache_bytes"] = CPU_CACHE_BYTES
     formats = {"tool_parser", "reasoning_parser"}
+    if spec.training is not None and not spec.gpus:
+        # A compiled graph may hold weights of its own there.
+        ours["eager"] = True
     ours |= {name: None for name in formats if getattr(given, name) == NO_FORMAT}
     return given.model_copy(update=ours)

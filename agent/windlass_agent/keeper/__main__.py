@@ -12,14 +12,16 @@ from aiohttp import web
 from windlass.api.keeper.v1 import keeper_pb2 as pb
 from windlass.core.telemetry import configure_logging, logger
 from windlass_agent.download import SharedStore
+from windlass_agent.engines.in_pods.kinds import NAMES, engine_in_pod
+from windlass_agent.engines.in_pods.trainer import TRAINER
 from windlass_agent.engines.metering import MEASURE_SECONDS
-from windlass_agent.engines.pods import NAMES, engine_in_pod
 from windlass_agent.keeper.door import Door
 from windlass_agent.keeper.engine_keeper import EngineKeeper
 from windlass_agent.keeper.health import health
 from windlass_agent.keeper.identity import DoorIdentity
 from windlass_agent.keeper.leader import Leader
 from windlass_agent.keeper.link import KeeperLink
+from windlass_agent.keeper.trainer_door import TrainerDoor
 from windlass_agent.loop import run as run_loop
 
 # Of the load that a picker reads, which asks more often than an engine should be asked.
@@ -62,7 +64,8 @@ async def _attend(options: argparse.Namespace) -> None:
 
 async def _keep(options: argparse.Namespace) -> None:
     stopped, keeper = _stopping(), _keeper(options)
-    door = Door(keeper, options.endpoint)
+    make = TrainerDoor if options.engine == TRAINER else Door
+    door = make(keeper, options.endpoint)
     identity = DoorIdentity(options.scratch, options.agent_ca)
     link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
     certified = asyncio.Event()
@@ -86,7 +89,7 @@ async def _keep(options: argparse.Namespace) -> None:
             ]
             await _first(certified, stopped)
             if certified.is_set():
-                await _listen(stack, door.app(), options.port, tls=identity)
+                await _open(stack, door, options.port, identity)
                 _log.info("door_open", port=options.port)
             await stopped.wait()
             for task in tasks:
@@ -125,6 +128,16 @@ async def _first(*events: asyncio.Event) -> None:
             one.cancel()
 
 
+async def _open(
+    stack: contextlib.AsyncExitStack, door: Door | TrainerDoor, port: int, identity: DoorIdentity
+) -> None:
+    if isinstance(door, Door):
+        await _listen(stack, door.app(), port, tls=identity)
+        return
+    stack.push_async_callback(door.close)
+    await door.open(port, identity.tls)
+
+
 async def _listen(
     stack: contextlib.AsyncExitStack,
     app: web.Application,
@@ -144,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--agent", required=True, help="gRPC address of the agent")
     parser.add_argument("--agent-ca", required=True, type=Path, help="PEM file of the agent's CA")
     parser.add_argument("--token-file", required=True, type=Path)
-    parser.add_argument("--engine", required=True, choices=NAMES)
+    parser.add_argument("--engine", required=True, choices=(*NAMES, TRAINER))
     parser.add_argument("--endpoint", required=True, help="where the engine listens in the pod")
     parser.add_argument("--weights", required=True, type=Path, help="folder that both see")
     parser.add_argument("--adapter-bytes", required=True, type=int, help="of that folder at most")

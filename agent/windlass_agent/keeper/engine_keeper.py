@@ -26,6 +26,7 @@ from windlass_agent.engines.port import (
     EngineKind,
 )
 from windlass_agent.engines.shelf import Shelf
+from windlass_agent.engines.weights.following import WeightFollower
 from windlass_agent.folders import private_folder
 from windlass_agent.keeper.bringing import MESSAGE_LENGTH, bring_weights
 from windlass_agent.machine.program_output import one_line
@@ -67,6 +68,8 @@ class EngineKeeper:
         shelf = Shelf(private_folder(weights / "adapters"), Bare())
         disk = AdapterDisk(self._models, shelf, adapter_bytes)
         self._adapters = AdapterSet(self._models, shelf, self.changed.set, disk=disk)
+        followed = private_folder(weights / "followed")
+        self._weights = WeightFollower(followed, Bare(), self.changed.set)
         self._measure_seconds = measure_seconds
         # Of an engine that serves and says it.
         self.load: EngineLoad | None = None
@@ -96,12 +99,15 @@ class EngineKeeper:
         state.CopyFrom(self._state)
         if self.serves:
             state.adapters.extend(self._adapters.statuses())
+            self._weights.told(state.capabilities)
+            state.weights_error = self._weights.error
         return state
 
     def order(self, spec: clusters_pb2.EngineWorkload) -> None:
-        """Takes the engine's adapters, and URLs that are good now."""
+        """Takes the engine's adapters and weights, and URLs that are good now."""
         self._spec = spec
         self._adapters.want(spec.adapters)
+        self._weights.want(spec.followed)
         self._ordered.set()
 
     def take_others(self, *, broken: bool, awaits_weights: bool) -> None:
@@ -210,6 +216,8 @@ class EngineKeeper:
             vision=await asyncio.to_thread(reads_images, model),
         )
         capabilities = clusters_pb2.EngineCapabilities(**asdict(served))
+        # Before the first request, so that none is answered by older weights if they are there.
+        await self._weights.take(control, able=served.weight_updates)
         self._state = pb.EngineState(phase=clusters_pb2.PHASE_RUNNING, capabilities=capabilities)
         self.changed.set()
         async with asyncio.TaskGroup() as group:
@@ -217,7 +225,8 @@ class EngineKeeper:
             measuring = keep_measuring(
                 self._spec.model, control, self._note_load, every=self._measure_seconds
             )
-            tasks = [silence, group.create_task(measuring)]
+            following = self._weights.keep(control, able=served.weight_updates)
+            tasks = [silence, group.create_task(measuring), group.create_task(following)]
             if served.adapters:
                 tasks.append(group.create_task(self._adapters.keep(control)))
             while await self._listens() and not silence.done():  # noqa: ASYNC110
@@ -227,6 +236,7 @@ class EngineKeeper:
             for task in tasks:
                 task.cancel()
         self._adapters.forget()
+        self._weights.forget()
         self.load = None
 
     def _note_load(self, load: EngineLoad | None) -> None:

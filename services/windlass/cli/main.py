@@ -34,6 +34,7 @@ from windlass.cli.identity import (
 from windlass.cli.jobs import files, jobs, webhooks
 from windlass.cli.models import chat, engines, models, score, stacks
 from windlass.cli.server import admin, config, db, doctor, serve
+from windlass.cli.tuning import tuning
 
 EPILOG = (
     "Exit codes: 0 done, 1 the server refused or the job failed, 2 usage, 3 unreachable, "
@@ -105,6 +106,7 @@ for name, noun in {
     "audit": audit.app,
     "engines": engines.app,
     "stacks": stacks.app,
+    "tuning": tuning.app,
     "config": config.app,
     "db": db.app,
     "admin": admin.app,

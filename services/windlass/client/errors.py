@@ -61,7 +61,9 @@ def unexpected(response: httpx.Response, expected: str) -> UnexpectedAnswer:
 def refusal(body: Any, response: httpx.Response) -> WindlassError:
     """OpenAI's error object as an exception; what a body lacks, the response says."""
     error = body.get("error") if isinstance(body, dict) else None
-    fields: dict[str, Any] = error if isinstance(error, dict) else {}
+    # The routes of the tinker SDK have the message there, and the rest beside it.
+    fields: dict[str, Any] = {**body, "message": error} if isinstance(error, str) else {}
+    fields = error if isinstance(error, dict) else fields
     return WindlassError(
         str(fields.get("message") or _status(response)),
         status=response.status_code,

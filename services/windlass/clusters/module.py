@@ -5,7 +5,8 @@ from functools import partial
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.clusters.leaving import CLAIMS, AssignmentsEnd
-from windlass.clusters.scheduler import release, sweep
+from windlass.clusters.relabelling import Relabelling
+from windlass.clusters.scheduler import relabel, release, sweep
 from windlass.clusters.storage.measuring import AgentCounts
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.storage.workload_inserts import WorkloadInserts
@@ -16,6 +17,7 @@ from windlass.core.app import App
 from windlass.core.exporting.exporter import exports_by
 from windlass.core.keyring import STACK_KEYS
 from windlass.core.leaving.eraser import erases
+from windlass.residency.geographies import ProjectGeographies
 from windlass.tunnel.authority import gateways_authority
 
 
@@ -25,10 +27,11 @@ async def build(app: App) -> None:
     stores = Stores.on(app.database, credential_seconds=told.credential_seconds)
     inserts = WorkloadInserts(app.database, stores.workloads)
     app.on_stop(inserts.close)
+    users = app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
+    geographies = ProjectGeographies(users)
+    relabelling = Relabelling(stores, geographies, app.wake)
     app.serve(
-        ClustersServicer(
-            stores, app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), app.wake
-        ),
+        ClustersServicer(stores, users, relabelling, app.wake),
         rpc.add_ClustersServiceServicer_to_server,
     )
     app.serve(
@@ -43,7 +46,7 @@ async def build(app: App) -> None:
         rpc.add_ClustersAgentServiceServicer_to_server,
     )
     app.serve(
-        ClustersInternalServicer(stores, inserts, app.wake),
+        ClustersInternalServicer(stores, inserts, geographies, app.wake),
         rpc.add_ClustersInternalServiceServicer_to_server,
     )
     erases(app, CLAIMS, AssignmentsEnd(stores.assignments, app.wake))
@@ -51,3 +54,4 @@ async def build(app: App) -> None:
     app.exposition.sample("agents", AgentCounts(app.database).take)
     app.background("clusters.sweep", partial(sweep, stores))
     app.background("clusters.release", partial(release, stores, app.wake))
+    app.background("clusters.relabel", partial(relabel, stores, relabelling, app.wake))

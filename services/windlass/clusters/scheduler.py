@@ -3,6 +3,7 @@
 import asyncio
 
 from windlass.clusters.domain import records
+from windlass.clusters.relabelling import Relabelling
 from windlass.clusters.storage.stores import Stores
 from windlass.core.db.leases import run_loop, tolerated
 from windlass.core.db.wake import Wake
@@ -35,4 +36,15 @@ async def release(stores: Stores, wake: Wake) -> None:
         once,
         poll_seconds=RELEASE_SECONDS,
         resting=stores.specs.drains_nothing,
+    )
+
+
+async def relabel(stores: Stores, relabelling: Relabelling, wake: Wake) -> None:
+    """Ends what may not be in relabelled clusters, where a call that relabels was cut off."""
+    await run_loop(
+        "clusters.relabel",
+        wake.listen(records.WAKE_RELABELLED),
+        relabelling.once,
+        poll_seconds=RELEASE_SECONDS,
+        resting=stores.evictions.is_settled,
     )

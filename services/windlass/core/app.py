@@ -15,7 +15,7 @@ from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
 from windlass.core.keyring import Keyring
-from windlass.core.objects import ObjectStore
+from windlass.core.objects import ServedStore
 from windlass.core.operations import Exposition, Operations
 from windlass.core.rpc.clients import Clients
 from windlass.core.rpc.interceptor import AuditSink
@@ -44,7 +44,7 @@ class App:
         services: Collection[str],
         database: Database,
         keyring: Keyring,
-        objects: ObjectStore,
+        objects: ServedStore,
         tokens: TokenAuthority,
         wake: Wake,
         server: Server,
@@ -62,6 +62,8 @@ class App:
         self.clients = clients
         self.audit = audit
         self.ready = asyncio.Event()
+        # What each service of this process erases, by `windlass.core.leaving.eraser`.
+        self.erasing: dict[str, Any] = {}
         self.exposition = Exposition()
         self.operations = Operations(self.readiness, self.exposition)
         self._backgrounds: list[tuple[str, Background]] = []

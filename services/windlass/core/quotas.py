@@ -46,6 +46,13 @@ class Quota(StrEnum):
     STORED_BYTES = "stored_bytes"
     FETCHED_BYTES = "fetched_bytes"
     EVENT_STREAMS = "event_streams"
+    ENGINE_TRAININGS = "engine_trainings"
+    TUNING_RUNS = "tuning_runs"
+    TUNING_FULL_RUNS = "tuning_full_runs"
+    TUNING_OPERATIONS = "tuning_operations"
+    TUNING_BODY_BYTES = "tuning_body_bytes"
+    TUNING_CHECKPOINTS = "tuning_checkpoints"
+    TUNING_CHECKPOINT_BYTES = "tuning_checkpoint_bytes"
     # Of an organization alone.
     PROJECTS = "projects"
 
@@ -59,10 +66,21 @@ WORDS = {
     Quota.STORED_BYTES: "stored bytes",
     Quota.FETCHED_BYTES: "bytes fetched in 24 hours",
     Quota.EVENT_STREAMS: "event streams at once",
+    Quota.ENGINE_TRAININGS: "trainings and checkpoints of engines that have not ended",
+    Quota.TUNING_RUNS: "open models",
+    Quota.TUNING_FULL_RUNS: "models of live sessions that train all parameters",
+    Quota.TUNING_OPERATIONS: "operations that wait",
+    Quota.TUNING_BODY_BYTES: "bytes in logs of models",
+    Quota.TUNING_CHECKPOINTS: "named checkpoints of models",
+    Quota.TUNING_CHECKPOINT_BYTES: "bytes of checkpoints of models",
     Quota.PROJECTS: "projects",
 }
 # Those that nothing but a deletion or a greater quota makes room in: asking again does not help.
-_LASTING = {Quota.STORED_BYTES, Quota.FETCHED_BYTES, Quota.PROJECTS}
+_LASTING = {
+    Quota.STORED_BYTES, Quota.FETCHED_BYTES, Quota.PROJECTS, Quota.TUNING_RUNS,
+    Quota.TUNING_FULL_RUNS, Quota.TUNING_BODY_BYTES, Quota.TUNING_CHECKPOINTS,
+    Quota.TUNING_CHECKPOINT_BYTES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.residency.rule import MOVED
 from windlass.workload_phases import TERMINAL_PHASES
 
 KINDS = ("Job", "JobSet")
@@ -203,7 +204,7 @@ def noted(row: Federated, status: pb.WorkloadStatus) -> Federated:
 
 
 def _is_lost(status: pb.WorkloadStatus) -> bool:
-    return status.phase == pb.PHASE_FAILED and status.reason == "ClusterUnregistered"
+    return status.phase == pb.PHASE_FAILED and status.reason in ("ClusterUnregistered", MOVED)
 
 
 def _changed(row: Federated, **values: Any) -> Federated:

@@ -21,6 +21,7 @@ from windlass.federation import domain, messages
 from windlass.federation.admission import SpecRefused, admit, is_suspended
 from windlass.federation.domain import NOTE, Federated
 from windlass.federation.store import BATCH, FederationStore
+from windlass.residency.rule import MISMATCH
 
 HOMELESS = (
     "Its namespace belongs to no project. An operator can assign one with `windlass "
@@ -121,7 +122,7 @@ class Telling:
 
     async def _tell(self, row: Federated) -> None:
         if row.worker and not await self._put(messages.guest(row)):
-            gone = "Its cluster was unregistered."
+            gone = "Its cluster was unregistered, or may not have it any more."
             lose = partial(domain.lost, why=gone, max_attempts=self._max_attempts, now=now_ms())
             await self._store.change(row.id, lose)
         if not await self._put(messages.note(row)):
@@ -132,12 +133,14 @@ class Telling:
             await self._store.change(row.id, partial(domain.noted, status=at_home))
 
     async def _put(self, workload: clusters_pb2.Workload) -> bool:
-        """Returns True if the cluster is there; raises AppError for what may pass."""
+        """Returns True if the cluster may have it, and is there; raises AppError for what may
+        pass.
+        """
         try:
             await self._clusters.PutWorkload(clusters_pb2.PutWorkloadRequest(workload=workload))
         except grpc.aio.AioRpcError as error:
             refusal = from_rpc(error)
-            if isinstance(refusal, NotFound):
+            if isinstance(refusal, NotFound) or refusal.reason == MISMATCH:
                 return False
             # A newer row was told already.
             if not isinstance(refusal, FailedPrecondition):

@@ -7,7 +7,12 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.db.wake import Wake
-from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.objects import (
+    ObjectDamaged,
+    ObjectNotFound,
+    ObjectStore,
+    SealingKeyUnavailable,
+)
 from windlass.core.quotas import count_stored
 from windlass.files.inspection import inspect
 from windlass.files.store import files, uploads
@@ -44,6 +49,10 @@ class FilesScheduler:
                 verdict = await inspect(self._objects, row.object_key)
             except ObjectNotFound:
                 continue  # deleted meanwhile
+            except (SealingKeyUnavailable, ObjectDamaged) as error:
+                # Once more when the lease has run out; others' files wait for nobody's key.
+                log.warning("file_not_inspected", file_id=row.id, reason=str(error))
+                continue
             async with self._database.begin() as connection:
                 await connection.execute(
                     files.update()

@@ -38,6 +38,8 @@ from windlass.gateway.openai.token_exchange import TokenExchanges
 from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.scim.errors import is_scim, scim_error
 from windlass.gateway.scim.http import ScimHandler
+from windlass.gateway.tinker.errors import is_tinker, tinker_error
+from windlass.gateway.tinker.handler import HEALTH, TinkerHandler
 from windlass.inference_api.routes import ENGINE_PATHS
 from windlass.metrics.gateway import REQUESTS, SECONDS
 
@@ -71,7 +73,8 @@ class GatewayApp:
         uploads: FileUploads,
         creation: JobCreation,
         scim: ScimHandler,
-        objects: ObjectRoutes | None,
+        tinker: TinkerHandler,
+        objects: ObjectRoutes,
         rest: Application,
         audit: AuditSink,
     ):
@@ -86,6 +89,7 @@ class GatewayApp:
         self._uploads = uploads
         self._creation = creation
         self._scim = scim
+        self._tinker = tinker
         self._objects = objects
         self._rest = rest
         self._audit = audit
@@ -139,17 +143,30 @@ class GatewayApp:
             if path == CREATION and exchange.method == "POST":
                 await self._creation.handle(exchange)
                 return "rest"
-        elif path.startswith("/objects/") and self._objects is not None:
+        elif path.startswith("/objects/"):
             await self._objects(
                 exchange.scope, exchange.receive, exchange.send, self._hold(exchange)
             )
             return "objects"
-        elif is_scim(path):
-            await self._identify(exchange)
-            await self._scim.handle(exchange)
-            return "rest"
+        elif is_scim(path) or is_tinker(path):
+            return await self._answer_front(exchange)
         elif path in KEYED_PAGES:
             await self._identify(exchange)
+        return await self._answer_rest(exchange)
+
+    async def _answer_front(self, exchange: HttpExchange) -> str:
+        """Answers a path of another API, before the JSON path that refuses binary bodies."""
+        if exchange.path == HEALTH:
+            await self._tinker.healthy(exchange)
+            return "tinker"
+        await self._identify(exchange)
+        if is_scim(exchange.path):
+            await self._scim.handle(exchange)
+            return "rest"
+        await self._tinker.handle(exchange)
+        return "tinker"
+
+    async def _answer_rest(self, exchange: HttpExchange) -> str:
         state = exchange.scope.setdefault("state", {})
         state["exchange"] = exchange
         try:
@@ -222,7 +239,9 @@ class GatewayApp:
 
 def _error(exchange: HttpExchange, error: BaseException) -> HttpError:
     """The error of a request, in the shape of its API."""
-    return scim_error(error) if is_scim(exchange.path) else to_http(error)
+    if is_scim(exchange.path):
+        return scim_error(error)
+    return tinker_error(error) if is_tinker(exchange.path) else to_http(error)
 
 
 async def _end(exchange: HttpExchange, reason: HttpError) -> None:

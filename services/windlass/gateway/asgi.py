@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from windlass.gateway.errors import HttpError, too_large
+from windlass.gateway.listener.joined_answer import REST
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -66,7 +67,9 @@ def encoded(pairs: Iterable[tuple[str, str]]) -> Headers:
 async def respond_error(
     send: Send, error: HttpError, extra: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """An error as the whole response."""
+    """An error as the whole response; its connection then rests as long as it says."""
+    if error.rest_seconds:
+        await send({"type": REST, "seconds": error.rest_seconds})
     headers = [_media_type(error), *extra, *encoded(error.headers.items())]
     await respond(send, error.status, headers, error.body())
 

@@ -44,6 +44,7 @@ class HttpError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        rest_seconds: float = 0.0,
     ):
         super().__init__(message)
         self.status = status
@@ -52,6 +53,8 @@ class HttpError(Exception):
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
+        # For how long the connection is read no further after the answer.
+        self.rest_seconds = rest_seconds
 
     def body(self) -> bytes:
         """OpenAI's error object, JSON."""

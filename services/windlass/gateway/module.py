@@ -9,13 +9,14 @@ from windlass.api.gateway.v1 import gateway_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
+from windlass.api.tuning.v1 import transfer_pb2_grpc
 from windlass.api.usage.v1 import allowances_pb2_grpc, usage_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc, workload_identity_pb2_grpc
 from windlass.core.addresses import ClientAddresses
 from windlass.core.app import App
 from windlass.core.config import HttpSection
 from windlass.core.ids import new_id
-from windlass.core.objects import FilesystemStore, ObjectRoutes
+from windlass.core.objects import ObjectRoutes
 from windlass.gateway.app import GatewayApp
 from windlass.gateway.authentication.active_requests import ActiveRequests
 from windlass.gateway.authentication.attempts import Attempts
@@ -28,7 +29,7 @@ from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.images.fetching import ImageFetcher
 from windlass.gateway.inference.images.inlining import Images
 from windlass.gateway.inference.internal_chat import InternalChat
-from windlass.gateway.inference.names import NameCache
+from windlass.gateway.inference.names import NameCache, ServedCheckpoints
 from windlass.gateway.inference.routes import OpenRequests, RouteTable
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.inference.waiting import ModelFinder
@@ -41,8 +42,12 @@ from windlass.gateway.openai.uploading import FileUploads
 from windlass.gateway.rest import make_rest
 from windlass.gateway.scim.http import ScimHandler
 from windlass.gateway.service import GatewayInternalServicer
+from windlass.gateway.tinker.handler import TinkerHandler
+from windlass.gateway.tinker.lending import Lending
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
+from windlass.inference_api.routes import STEPS, WEIGHT_VERSION
+from windlass.residency.geographies import ProjectGeographies
 from windlass.tunnel.authority import gateways_authority
 from windlass.tunnel.lanes import CarryStub, Lanes
 
@@ -60,10 +65,12 @@ async def build(app: App) -> None:
         stub(users_pb2_grpc.UsersInternalServiceStub),
         grace_seconds=settings.auth.outage_grace_seconds,
         bearers=BearerAdmission(exchange, addresses),
+        is_secure=settings.public_url.startswith("https://"),
     )
     routing = stub(inference_pb2_grpc.InferenceInternalServiceStub)
     routes = RouteTable(routing, idle_seconds=app.settings.inference.idle_seconds)
-    names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub))
+    geographies = ProjectGeographies(stub(users_pb2_grpc.UsersInternalServiceStub))
+    names = NameCache(stub(models_pb2_grpc.ModelsInternalServiceStub), geographies)
     tunnels = Lanes(app.clients.stub_at(CarryStub, app.clients.address("sessions")).start)
     app.on_stop(tunnels.close)
     spool = UsageSpool(settings.data_dir / "spool" / "usage")
@@ -82,6 +89,7 @@ async def build(app: App) -> None:
     )
     fetcher = ImageFetcher(settings.inference.media_hosts, settings.inference.media_networks)
     app.on_stop(fetcher.close)
+    transfers = stub(transfer_pb2_grpc.TransferServiceStub)
     inference = InferenceHandler(
         ModelFinder(
             routes,
@@ -95,6 +103,7 @@ async def build(app: App) -> None:
         spool=spool,
         salts=CacheSalts(app.keyring.derive("cache salts")),
         images=Images(fetcher),
+        checkpoints=ServedCheckpoints(transfers, app.tokens),
         max_body_bytes=settings.http.max_body_bytes,
     )
     chat = InternalChat(inference, seconds=ASKING_SECONDS)
@@ -108,9 +117,11 @@ async def build(app: App) -> None:
     drain = RequestDrain(settings.http.drain_seconds)
     app.before_stop(drain.drain)
     origins = KeyOrigins(addresses, stub(users_pb2_grpc.UsersInternalServiceStub))
+    attempts = Attempts(authenticator, addresses, allowance=settings.auth.wrong_keys)
+    lending = Lending(transfers, attempts, origins, app.tokens)
     gateway = GatewayApp(
         authenticator=authenticator,
-        attempts=Attempts(authenticator, addresses, allowance=settings.auth.wrong_keys),
+        attempts=attempts,
         origins=origins,
         active=active,
         exchanges=TokenExchanges(exchange, addresses, allowance=settings.auth.wrong_keys),
@@ -120,7 +131,8 @@ async def build(app: App) -> None:
         uploads=FileUploads(app),
         creation=JobCreation(app),
         scim=ScimHandler(app),
-        objects=ObjectRoutes(app.objects) if isinstance(app.objects, FilesystemStore) else None,
+        tinker=TinkerHandler(app, lending),
+        objects=ObjectRoutes(app.objects),
         rest=make_rest(app, chat, scripts),
         audit=app.audit,
     )
@@ -162,5 +174,5 @@ def _with_cors(gateway: GatewayApp, settings: HttpSection) -> Any:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", "x-should-retry"],
+        expose_headers=["x-request-id", "retry-after", "x-should-retry", STEPS, WEIGHT_VERSION],
     )

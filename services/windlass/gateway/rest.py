@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-import orjson
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -30,7 +29,7 @@ from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router
-from windlass.gateway.parameters import known_query
+from windlass.gateway.resource_router import JsonResponse
 from windlass.gateway.scim.directory import directory_router
 from windlass.gateway.sign_in.routes import Guesses
 from windlass.gateway.validation import validation_error
@@ -68,7 +67,6 @@ def make_api(app: App, chat: InternalChat, scripts: PythonGraders) -> FastAPI:
         default_response_class=JsonResponse,
         generate_unique_id_function=lambda route: route.name,
     )
-    known = [Depends(known_query)]
     routers = (
         *openai.ROUTERS,
         *openai_admin.ROUTERS,
@@ -77,24 +75,14 @@ def make_api(app: App, chat: InternalChat, scripts: PythonGraders) -> FastAPI:
         directory_router,
     )
     for make in routers:
-        api.include_router(make(app), prefix="/v1", dependencies=known)
-    api.include_router(graders_router(chat, scripts), prefix="/v1", dependencies=known)
+        api.router.routes.extend(make(app).routes)
+    api.router.routes.extend(graders_router(chat, scripts).routes)
     guesses = Guesses(ClientAddresses(app.settings.http.trusted_proxies))
     for make_router in sign_in.ROUTERS:
         api.include_router(make_router(app, guesses))
     api.include_router(_operations(app))
     api.include_router(docs.router(api, app.operations))
     return api
-
-
-class JsonResponse(Response):
-    """JSON by orjson."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """The body."""
-        return orjson.dumps(content)
 
 
 def _operations(app: App) -> APIRouter:

@@ -11,6 +11,7 @@ from windlass.inference.domain import Engine, Name, Serving
 from windlass.modelfiles.adapter_traits import refusal
 
 # The kinds whose engines have a highest rank.
+_TRAINED = "their base is trained while it serves, and would move under it"
 _BOUND_RANK = frozenset({"sglang", "vllm"})
 
 
@@ -33,6 +34,8 @@ def with_copies(
             # What engines of the base will have: a preset may say the highest rank.
             arguments = completed(arguments, base_name.derived(kind))
         why = _refusal(kind, arguments, nodes, name)
+        if serving is not None and serving.training:
+            why = _TRAINED
         if why and name.is_merged:
             base = name.engine_version_id
             found[version] = replace(name, engine_version_id=version, base_version_id=base)
@@ -48,6 +51,8 @@ def with_copies(
 
 def why_not_loaded(engine: Engine, name: Name) -> str:
     """Returns why an engine does not load an adapter; empty if it does, or that is not known."""
+    if engine.training:
+        return _TRAINED
     return _refusal(engine.engine, engine.arguments, engine.nodes, name)
 
 

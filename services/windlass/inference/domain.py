@@ -13,6 +13,7 @@ from windlass.modelfiles.adapter_traits import AdapterTraits
 from windlass.modelfiles.footprint import Footprint
 from windlass.modelfiles.formats import UNKNOWN, Formats
 from windlass.modelfiles.quantization import Quantization
+from windlass.residency.rule import admits
 from windlass.serving_schedules import ScheduleWindow, scheduled
 from windlass.workload_phases import is_possible
 
@@ -153,6 +154,12 @@ class Engine:
     # Whether it was started so that it can sleep, and whether it should sleep now.
     sleeps: bool = False
     asleep: bool = False
+    # How it may be trained in its own memory; empty: not.
+    training: str = ""
+    # `tinker://RUN` of the run whose weights it takes in place, and the newest version that its
+    # cluster was told of, 0 for none; empty: it has its model's own.
+    follow: str = ""
+    followed_version: int = 0
     failures: int = 0
     failed_at: float = 0.0
     retry_at: float = 0.0
@@ -215,6 +222,10 @@ class Serving:
     clusters: tuple[tuple[str, int], ...] = ()
     # Of an adapter: it has engines of its own, which serve it alone.
     dedicated: bool = False
+    # How its engine may be trained in its own memory; empty: not.
+    training: str = ""
+    # `tinker://RUN`: its engines take the run's weights in place; empty: none.
+    follow: str = ""
     # Why fewer engines run.
     error: str = ""
 
@@ -300,6 +311,8 @@ class Rows:
     stacks: Mapping[str, Stack] = field(default_factory=dict)
     # Clusters and versions whose files were brought there before anyone asked.
     prefetched: Collection[tuple[str, str]] = ()
+    # Versions whose engines are trained, or have learned what no checkpoint has.
+    trained: Collection[str] = ()
 
     @property
     def running(self) -> list[Engine]:
@@ -343,6 +356,10 @@ class View:
     tunnels: Collection[str] = ()
     # Kueue's queues by cluster and name, where there are any.
     queues: Mapping[str, Mapping[str, clusters_pb2.ClusterQueue]] = field(default_factory=dict)
+    # Of projects that have one.
+    geographies: Mapping[str, str] = field(default_factory=dict)
+    # The newest versions that projects may follow, 0 for none, by project and `tinker://RUN`.
+    followed: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def status(self, engine: Engine) -> clusters_pb2.WorkloadStatus:
         """The status of an engine; an empty one before the first report."""
@@ -370,6 +387,8 @@ class View:
         """Returns True if an engine there may have a project's weights; empty for those of all."""
         cluster = self.clusters.get(cluster_id)
         if cluster is None or ENGINES not in cluster.roles:
+            return False
+        if not admits(cluster.geography, self.geographies.get(project_id, "")):
             return False
         return cluster.shared or self.assignment(cluster_id, project_id) is not None
 
@@ -403,6 +422,16 @@ def why_none_sleeps(engine: str, clusters: Iterable[clusters_pb2.Cluster]) -> st
     return (
         f"No live cluster lets engines of the kind {engine!r} sleep: machines do, vLLM's with a "
         "GPU alone, and Kubernetes does not."
+    )
+
+
+def why_none_is_trained(engine: str, clusters: Iterable[clusters_pb2.Cluster]) -> str:
+    """Returns why engines of a kind are trained in none of the clusters; empty otherwise."""
+    if any(engine in one.capacity.training_engines for one in clusters):
+        return ""
+    return (
+        f"No live cluster can train engines of the kind {engine!r}: machines can, where vLLM's "
+        "environment has windlass-vllm, and Kubernetes cannot."
     )
 
 

@@ -4,6 +4,8 @@ from windlass.api.clusters.v1 import clusters_pb2_grpc
 from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.sessions.v1 import sessions_pb2_grpc
+from windlass.api.tuning.v1 import publishing_pb2_grpc
+from windlass.api.usage.v1 import usage_pb2_grpc
 from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.db.leases import run_loop
@@ -14,6 +16,7 @@ from windlass.core.quotas import Quotas
 from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
 from windlass.inference.archived_projects import ArchivedProjects
 from windlass.inference.domain import InferencePolicy
+from windlass.inference.followed_runs import FollowedRuns
 from windlass.inference.leaving import CLAIMS, EnginesEnd
 from windlass.inference.loads import LoadStore
 from windlass.inference.names import Names
@@ -31,6 +34,11 @@ from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.stacks.store import StackStore
 from windlass.inference.store import InferenceStore
+from windlass.inference.trainings.checkpoints import CheckpointModels
+from windlass.inference.trainings.requests import EngineTrainingRequests
+from windlass.inference.trainings.scheduler import EngineTrainingScheduler
+from windlass.inference.trainings.store import EngineTrainingStore
+from windlass.inference.trainings.workload import TrainingWorkloads
 from windlass.inference.workloads import Workloads
 
 POLL_SECONDS = 1.0
@@ -42,15 +50,17 @@ async def build(app: App) -> None:
     models = app.clients.stub(models_pb2_grpc.ModelsInternalServiceStub)
     clusters = app.clients.stub(clusters_pb2_grpc.ClustersInternalServiceStub)
     planning, publishing = app.wake.listen("inference"), app.wake.listen("inference")
-    prefetching = app.wake.listen("inference")
+    prefetching, training = app.wake.listen("inference"), app.wake.listen("inference")
 
     def changed() -> None:
         planning.set()
         publishing.set()
         prefetching.set()
+        training.set()
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
+    followed = _followed_runs(app)
     observed = ObservedState(
         Names(models, changed), clusters, sessions, changed, engine=settings.engine
     )
@@ -63,11 +73,16 @@ async def build(app: App) -> None:
         scale_down_seconds=settings.scale_down_seconds,
     )
     workloads = Workloads(
-        models, app.objects, presign_seconds=presign, max_adapters=settings.max_adapters
+        models,
+        app.objects,
+        followed,
+        presign_seconds=presign,
+        max_adapters=settings.max_adapters,
     )
     prefetches = PrefetchStore(app.database, Quotas(app.settings.quotas))
+    trainings = EngineTrainingStore(app.database, Quotas(app.settings.quotas))
     scheduler = InferenceScheduler(
-        store, observed, clusters, workloads, prefetches, policy,
+        store, observed, clusters, workloads, prefetches, trainings, followed, policy,
         lambda: app.wake.touch("inference"),
     )  # fmt: skip
     servings = ServingStore(app.database, Quotas(app.settings.quotas))
@@ -76,12 +91,15 @@ async def build(app: App) -> None:
     erases(app, CLAIMS, EnginesEnd(app.database, app.wake))
     exports_by(app, CLAIMS)
     drafts = Drafts(models, app.objects)
-    requests = ServingRequests(store, servings, observed, models, drafts, app.wake, policy)
+    requests = ServingRequests(
+        store, servings, observed, models, drafts, followed, app.wake, policy
+    )
     envelope = app.keyring.envelope(STACK_KEYS)
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
     wished = PrefetchRequests(prefetches, servings, observed, models, app.wake)
+    taught = EngineTrainingRequests(trainings, servings, models, app.wake)
     app.serve(
-        InferenceServicer(store, observed, models, requests, stacks, wished),
+        InferenceServicer(store, observed, models, requests, stacks, wished, taught),
         rpc.add_InferenceServiceServicer_to_server,
     )
     internal = InferenceInternalServicer(
@@ -128,3 +146,31 @@ async def build(app: App) -> None:
             resting=prefetches.is_settled,
         ),
     )
+    orders = TrainingWorkloads(workloads, app.objects, presign_seconds=presign)
+    teaching = EngineTrainingScheduler(
+        trainings,
+        store,
+        observed,
+        clusters,
+        app.clients.stub(usage_pb2_grpc.UsageInternalServiceStub),
+        orders,
+        CheckpointModels(orders, app.objects, models),
+        url_seconds=policy.url_seconds,
+    )
+    app.background(
+        "inference.trainings",
+        lambda: run_loop(
+            "inference.trainings",
+            training,
+            teaching.once,
+            poll_seconds=POLL_SECONDS,
+            resting=trainings.is_settled,
+        ),
+    )
+
+
+def _followed_runs(app: App) -> FollowedRuns:
+    try:
+        return FollowedRuns(app.clients.stub(publishing_pb2_grpc.PublishingServiceStub))
+    except LookupError:
+        return FollowedRuns(None)

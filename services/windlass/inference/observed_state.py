@@ -46,6 +46,7 @@ class ObservedState:
         self._assigned: dict[str, dict[str, clusters_pb2.Assignment]] = {}
         self._tunnels: frozenset[str] = frozenset()
         self._queues: dict[str, dict[str, clusters_pb2.ClusterQueue]] = {}
+        self._geographies: dict[str, str] = {}
         self.followers = (
             names.follower,
             Follower("statuses", self._watch_statuses, self._hear_statuses),
@@ -69,6 +70,7 @@ class ObservedState:
             assigned=self._assigned,
             tunnels=self._tunnels,
             queues=self._queues,
+            geographies=self._geographies,
         )
 
     async def known_view(self, rows: Rows) -> View:
@@ -99,20 +101,27 @@ class ObservedState:
                 sessions_pb2.ListTunnelsResponse(),
             ),
         )
-        before = self._live and (_shape(self._live), self._assigned, self._tunnels)
+        before = self._live and self._whole_shape()
         self._live = {cluster.id: cluster for cluster in answer.clusters}
         self._tunnels = frozenset(tunnels.cluster_ids)
         self._assigned = {}
         for one in answer.assignments:
             if not one.removing:
                 self._assigned.setdefault(one.cluster_id, {})[one.project_id] = one
+        self._geographies = {one.project_id: one.geography for one in answer.residencies}
         # Where the next engine starts; it is no reason to plan anew.
         self._queues = {
             one.cluster_id: {queue.name: queue for queue in one.queues} for one in answer.queues
         }
         # Times of contact differ at each poll and mean nothing here.
-        if before != (_shape(self._live), self._assigned, self._tunnels):
+        if before != self._whole_shape():
             self._changed()
+
+    def _whole_shape(self) -> tuple[object, ...]:
+        """The part of what is asked for by poll that plans and routes hang on."""
+        return (
+            _shape(self._live or {}), self._assigned, self._tunnels, self._geographies,
+        )  # fmt: skip
 
     def _watch_statuses(self) -> AsyncIterable[clusters_pb2.StatusDelta]:
         request = clusters_pb2.WatchStatusRequest(owner=OWNER)
@@ -140,12 +149,13 @@ class ObservedState:
 
 
 def _without_load(status: clusters_pb2.WorkloadStatus) -> clusters_pb2.WorkloadStatus:
-    """The part of a status that routes and plans hang on at once; load is looked at in time."""
-    if not status.HasField("load"):
+    """The part of a status that routes and plans hang on at once; the rest is looked at in time."""
+    if not (status.HasField("load") or status.HasField("training")):
         return status
     copy = clusters_pb2.WorkloadStatus()
     copy.CopyFrom(status)
     copy.ClearField("load")
+    copy.ClearField("training")
     return copy
 
 
@@ -154,6 +164,7 @@ def _shape(clusters: dict[str, clusters_pb2.Cluster]) -> dict[str, tuple[object,
         key: (
             *(tuple(one.capacity.engines), one.capacity.engine_slots, tuple(one.roles)),
             *(one.shared, one.embedded, one.capacity.draining, tuple(one.addresses)),
+            one.geography,
             *(one.capacity.direct.address, one.capacity.direct.certificate_digest),
         )
         for key, one in clusters.items()

@@ -29,7 +29,10 @@ _QUEUED = frozenset({"Queued", "QuotaReserved", "ExceedsQuota"})
 _ASLEEP = "sleeping until somebody asks"
 _STACK = "waiting for the serving stack"
 _NO_PLACE = "waiting for a place among the adapters of the engine"
-_FOREIGN = "The engine of its base model runs in a cluster that is not assigned to its project."
+_FOREIGN = (
+    "The engine of its base model runs in a cluster that is not assigned to its project, or in "
+    "another geography than the project's data."
+)
 
 
 def routes_of(rows: Rows, view: View, default: str) -> dict[str, pb.Route]:
@@ -71,12 +74,13 @@ def _fill(route: pb.Route, name: Name, engines: Sequence[Engine], view: View) ->
     hindrances = []
     for engine in engines:
         if (found := hindrance(name, engine, view)) is None:
-            status, capacity = view.status(engine), view.clusters[engine.cluster_id].capacity
+            status, cluster = view.status(engine), view.clusters[engine.cluster_id]
             route.endpoints.add(
                 engine_id=engine.id,
                 address=status.endpoint,
                 capabilities=status.capabilities,
-                direct=capacity.direct if capacity.HasField("direct") else None,
+                direct=cluster.capacity.direct if cluster.capacity.HasField("direct") else None,
+                geography=cluster.geography,
             )
         else:
             hindrances.append(found)

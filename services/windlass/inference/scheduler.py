@@ -13,6 +13,7 @@ from windlass.core import telemetry
 from windlass.core.errors import NotFound, from_rpc
 from windlass.core.ids import new_name
 from windlass.inference.domain import DELETED, RUNNING, Engine, InferencePolicy, View
+from windlass.inference.followed_runs import FollowedRuns
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.planning import Planner
 from windlass.inference.planning.adapters import AdapterStays
@@ -21,6 +22,7 @@ from windlass.inference.planning.waits import Waits
 from windlass.inference.prefetches.store import PrefetchStore
 from windlass.inference.stacks.stack import Stack
 from windlass.inference.store import InferenceStore
+from windlass.inference.trainings.store import EngineTrainingStore
 from windlass.inference.workloads import Workloads
 
 log = telemetry.logger("inference")
@@ -38,6 +40,8 @@ class InferenceScheduler:
         clusters: ClustersInternalServiceAsyncStub,
         workloads: Workloads,
         prefetches: PrefetchStore,
+        trainings: EngineTrainingStore,
+        followed: FollowedRuns,
         policy: InferencePolicy,
         changed: Callable[[], None],
     ):
@@ -46,6 +50,8 @@ class InferenceScheduler:
         self._clusters = clusters
         self._workloads = workloads
         self._prefetches = prefetches
+        self._trainings = trainings
+        self._followed = followed
         self._policy = policy
         self._changed = changed
         self._scalers = Scalers(down_seconds=policy.scale_down_seconds)
@@ -69,7 +75,12 @@ class InferenceScheduler:
         view = await self._observed.view(rows)
         if view is None:
             return False
-        rows = replace(rows, prefetched=await self._prefetches.brought())
+        view = replace(view, followed=await self._followed.newest(rows.running))
+        rows = replace(
+            rows,
+            prefetched=await self._prefetches.brought(),
+            trained=await self._trainings.busy(),
+        )
         new_id = partial(new_name, "eng-")
         remembered = self._scalers, self._waits, self._stays
         plan = Planner(rows, view, self._policy, new_id, *remembered).plan()

@@ -22,6 +22,7 @@ from windlass.inference.servings.requests import ServingRequests
 from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.store import InferenceStore
+from windlass.inference.trainings.requests import EngineTrainingRequests
 
 
 class InferenceServicer(rpc.InferenceServiceServicer):
@@ -35,6 +36,7 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         servings: ServingRequests,
         stacks: StackRequests,
         prefetches: PrefetchRequests,
+        trainings: EngineTrainingRequests,
     ):
         self._store = store
         self._observed = observed
@@ -42,6 +44,44 @@ class InferenceServicer(rpc.InferenceServiceServicer):
         self._servings = servings
         self._stacks = stacks
         self._prefetches = prefetches
+        self._trainings = trainings
+
+    async def CreateEngineTraining(
+        self, request: pb.CreateEngineTrainingRequest, context: Any
+    ) -> pb.EngineTraining:
+        """Trains the engine of a model."""
+        return await self._trainings.train(request)
+
+    async def CreateEngineCheckpoint(
+        self, request: pb.CreateEngineCheckpointRequest, context: Any
+    ) -> pb.EngineTraining:
+        """Makes the weights of an engine a model."""
+        return await self._trainings.checkpoint(request)
+
+    async def GetEngineTraining(
+        self, request: pb.GetEngineTrainingRequest, context: Any
+    ) -> pb.EngineTraining:
+        """Returns a training."""
+        return await self._trainings.get(request)
+
+    async def ListEngineTrainings(
+        self, request: pb.ListEngineTrainingsRequest, context: Any
+    ) -> pb.ListEngineTrainingsResponse:
+        """Lists trainings of the project."""
+        return await self._trainings.list(request)
+
+    async def CancelEngineTraining(
+        self, request: pb.CancelEngineTrainingRequest, context: Any
+    ) -> pb.EngineTraining:
+        """Ends a training."""
+        return await self._trainings.cancel(request)
+
+    async def WatchEngineTraining(
+        self, request: pb.WatchEngineTrainingRequest, context: Any
+    ) -> AsyncIterator[pb.EngineTrainingProgress]:
+        """Steps of a training for as long as it goes on."""
+        async for progress in self._trainings.watch(request):
+            yield progress
 
     async def PutPrefetch(
         self, request: pb.PutPrefetchRequest, context: Any
@@ -194,7 +234,9 @@ def _engine(
     message = "The cluster is not connected." if away else _message(engine, view, now)
     load = clusters_pb2.ServingLoad() if away else view.load(engine)
     name = view.names.get(engine.version_id)
-    if not message and engine.is_dedicated:
+    if not message and status.weights_error:
+        message = f"does not take the weights of {engine.follow}: {status.weights_error}"
+    elif not message and engine.is_dedicated:
         message = "serves this adapter alone"
     elif not message and name is not None and name.is_copy:
         message = f"runs the adapter's merged copy: {why_not_loaded(engine, name)}"
@@ -217,6 +259,8 @@ def _engine(
         wait_seconds=load.wait_seconds if load.HasField("wait_seconds") else None,
         queue_position=0 if away else status.queue_position,
         placement_reason=engine.placement_reason,
+        follow=engine.follow,
+        weight_version=0 if away else status.capabilities.weight_version,
     )
 
 

@@ -57,6 +57,9 @@ engines = sa.Table(
     sa.Column("draft_version_id", sa.Text, nullable=False, server_default=""),
     sa.Column("sleeps", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("asleep", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("training", sa.Text, nullable=False, server_default=""),
+    sa.Column("follow", sa.Text, nullable=False, server_default=""),
+    sa.Column("followed_version", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("failed_at", sa.Double, nullable=False),
     sa.Column("retry_at", sa.Double, nullable=False),
@@ -109,6 +112,8 @@ servings = sa.Table(
     sa.Column("target_wait_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("sleep_seconds", sa.Integer, nullable=False, server_default="0"),
     sa.Column("dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("training", sa.Text, nullable=False, server_default=""),
+    sa.Column("follow", sa.Text, nullable=False, server_default=""),
 )
 # One row: who plans now.
 schedulers = sa.Table(

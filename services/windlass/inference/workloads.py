@@ -1,6 +1,6 @@
 """Engines as workloads, with fresh URLs of everything that they need."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
@@ -10,6 +10,7 @@ from windlass.core.errors import NotFound
 from windlass.core.objects import ObjectStore
 from windlass.engine_arguments import to_message
 from windlass.inference.domain import DELETED, Engine, Name, View
+from windlass.inference.followed_runs import FollowedRuns
 from windlass.inference.observed_state import OWNER
 from windlass.inference.stacks.requests import to_workload
 from windlass.inference.stacks.stack import Stack
@@ -22,10 +23,12 @@ class Workloads:
         self,
         models: ModelsInternalServiceAsyncStub,
         objects: ObjectStore,
+        followed: FollowedRuns,
         *,
         presign_seconds: int,
         max_adapters: int,
     ):
+        self._followed = followed
         self._models = models
         self._objects = objects
         self._presign_seconds = presign_seconds
@@ -60,12 +63,13 @@ class Workloads:
                 # An engine of a merged copy answers by the adapter's name.
                 model=complete.model.id if engine.is_dedicated else engine.model,
                 model_version_id=complete.model.version_id,
-                model_files=self.files(complete),
+                model_files=await self.files(complete),
                 adapters=[
                     clusters_pb2.AdapterSpec(
                         id=name.model,
                         version_id=name.version_id,
-                        files=self.files(await self.resolve(name.project_id, name.model)),
+                        files=await self.files(await self.resolve(name.project_id, name.model)),
+                        project_id=name.project_id,
                     )
                     for name in _adapters(engine, view)
                 ],
@@ -81,12 +85,14 @@ class Workloads:
                 draft_files=await self.draft_files(engine.draft_version_id),
                 sleeps=engine.sleeps,
                 asleep=engine.asleep,
+                training=engine.training,
                 dedicated=engine.is_dedicated,
+                followed=await self._followed.versions(engine),
             )
         )
         return workload
 
-    async def draft_files(self, version_id: str) -> Iterable[models_pb2.FileUrl]:
+    async def draft_files(self, version_id: str) -> Sequence[models_pb2.FileUrl]:
         """The files of a draft, none for an empty id; raises NotFound for one that is gone."""
         if not version_id:
             return ()
@@ -94,25 +100,28 @@ class Workloads:
         found = (await self._models.LookupVersions(request)).models
         if not found:
             raise NotFound("The draft model was deleted.", reason="model_not_found")
-        return self.files(await self.resolve(found[0].model.project_id, found[0].model.id))
+        return await self.files(await self.resolve(found[0].model.project_id, found[0].model.id))
 
     async def resolve(self, project_id: str, model: str) -> models_pb2.ResolvedModel:
         """The version that a name means to a project."""
         request = models_pb2.ResolveModelRequest(project_id=project_id, id=model)
         return await self._models.ResolveModel(request)
 
-    def files(
+    async def files(
         self, resolved: models_pb2.ResolvedModel | models_pb2.ResolvedBase
-    ) -> Iterable[models_pb2.FileUrl]:
+    ) -> Sequence[models_pb2.FileUrl]:
         """The files of a version, with URLs that are good for a while."""
-        for file in resolved.manifest.files:
-            key = resolved.object_prefix + file.path
-            yield models_pb2.FileUrl(
+        return [
+            models_pb2.FileUrl(
                 path=file.path,
-                url=self._objects.presign_get(key, expires=self._presign_seconds),
+                url=await self._objects.presign_get(
+                    resolved.object_prefix + file.path, expires=self._presign_seconds
+                ),
                 bytes=file.bytes,
                 sha256=file.sha256,
             )
+            for file in resolved.manifest.files
+        ]
 
 
 def place(workload: clusters_pb2.Workload, view: View, project_id: str) -> None:

@@ -24,6 +24,8 @@ from windlass.inference_api.tools import Tool, ToolChoice, wanted
 MAX_STOPS = 4
 MAX_CHOICES = 16
 MAX_INPUTS = 2048
+# Of what is told beside a token to whoever speaks to the engine itself.
+MAX_TOP = 100
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -46,6 +48,7 @@ class SamplingParams:
     top_k: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_tokens: frozenset[int] = frozenset()
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
@@ -54,6 +57,8 @@ class SamplingParams:
     logprobs: int | None = None
     """Alternatives reported beside each token; None: no log-probabilities at all."""
     prompt_logprobs: bool = False
+    prompt_top: int | None = None
+    """Alternatives reported beside each token of the prompt; None: as many as of the answer."""
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -200,6 +205,14 @@ class LoadAdapterRequest(Struct, kw_only=True):
 
     lora_name: Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[\w.:@/-]+$")]
     lora_path: Annotated[str, Meta(min_length=1)]
+
+
+class UpdateWeightsRequest(Struct, kw_only=True):
+    """POST /update_weights: a version of the medium at `path`, once what is open has ended."""
+
+    version: Annotated[int, Meta(ge=1, lt=2**53)]
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    wait_seconds: Annotated[float, Meta(ge=0, le=240)] = 60
 
 
 class AbortRequest(Struct, kw_only=True):

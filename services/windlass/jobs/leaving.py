@@ -37,8 +37,12 @@ _ALIVE = jobs.c.state < sa.literal_column(f"{min(TERMINAL):d}")
 
 
 def _logs(scope: Scope) -> sa.Select[tuple[str]]:
-    made = ("logs/" + jobs.c.id + "/").label("prefix")
-    return sa.select(made).where(scope.has_project(jobs.c.project_id))
+    """Prefixes of projects, and of jobs: a release before wrote there."""
+    before = sa.select(("logs/" + jobs.c.id + "/").label("prefix")).where(
+        scope.has_project(jobs.c.project_id)
+    )
+    every = sa.union(before, by_project("logs")(scope)).subquery()
+    return sa.select(every.c.prefix)
 
 
 CLAIMS = LeavingClaims(

@@ -9,6 +9,8 @@ PROJECT = PREFIX + "project"
 WORKLOAD = PREFIX + "workload"
 CLUSTER = PREFIX + "cluster"
 KIND = PREFIX + "kind"
+# Of a trainer of the tuning service: trainer or sampler.
+ROLE = PREFIX + "role"
 # Of a pod that answers as an engine: what an InferencePool selects.
 MODEL = PREFIX + "model"
 # Kinds: ours, and what was applied to another cluster.

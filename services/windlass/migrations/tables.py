@@ -24,10 +24,15 @@ STORES = (
     "windlass.clusters.storage.clusters",
     "windlass.inference.store",
     "windlass.inference.prefetches.store",
+    "windlass.inference.trainings.store",
     "windlass.usage.store",
     "windlass.usage.allowances",
     "windlass.sessions.tunnel.store",
     "windlass.federation.tables",
+    "windlass.tuning.storage.tables",
+    "windlass.tuning.seats.tables",
+    "windlass.tuning.pods.tables",
+    "windlass.tuning.publishing.tables",
 )
 
 
@@ -50,6 +55,7 @@ CLAIMS = (
     "windlass.usage.leaving",
     "windlass.sessions.leaving",
     "windlass.federation.leaving",
+    "windlass.tuning.leaving",
 )
 
 

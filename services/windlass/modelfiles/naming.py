@@ -35,3 +35,13 @@ def id_of_folder(folder: Path) -> str:
     if not is_model_id(found):
         raise ValueError(f"No id can be made of the folder's name {name!r}: give one with --id.")
     return found
+
+
+def tuned_model_id(base: str, organization_id: str, suffix: str, ending: str) -> str:
+    """`ft:<base>:<organization>:<suffix>:<ending>`.
+
+    `base` may be a fine-tuned model, of which the name of the first base is taken.
+    """
+    root = base.removeprefix("ft:").partition(":")[0]
+    organization = organization_id.removeprefix("org-")[:12].lower()
+    return f"ft:{root}:{organization}:{suffix}:{ending}"

@@ -67,13 +67,13 @@ class Artifacts:
         self.presign_seconds = presign_seconds
         self._reading = asyncio.Semaphore(_DOCUMENTS_AT_ONCE)
 
-    def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
+    async def upload_urls(self, prefix: str, manifest: Manifest) -> list[pb.FileUrl]:
         """URLs to PUT each file to, valid as long as the caller's key."""
         holder = auth.current().key_id
         return [
             pb.FileUrl(
                 path=file.path,
-                url=self._objects.presign_put(
+                url=await self._objects.presign_put(
                     prefix + file.path,
                     expires=self.presign_seconds,
                     bytes=file.size,

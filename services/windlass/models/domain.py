@@ -106,11 +106,8 @@ class Import:
     version_id: str
     state: str
     expires_at: int
-
-    @property
-    def object_prefix(self) -> str:
-        """The prefix of its files in the object store."""
-        return version_prefix(self.version_id)
+    # The prefix of its files in the object store.
+    object_prefix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +130,12 @@ class ModelGrant:
     created_at: int
 
 
-def version_prefix(version_id: str) -> str:
-    """The prefix of an imported version's files in the object store."""
-    return f"models/{version_id}/"
+def version_prefix(version_id: str, *, project_id: str = "") -> str:
+    """The prefix of an imported version's files in the object store.
+
+    It names no project for a version of all projects, and in what a release before began.
+    """
+    return f"models/{project_id}/{version_id}/" if project_id else f"models/{version_id}/"
 
 
 def import_name(name: str) -> str:

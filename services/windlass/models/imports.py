@@ -12,7 +12,7 @@ from windlass.core.db.leases import claim, held, no_rows, released
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.quotas import Quota, Quotas, count_stored
 from windlass.core.rpc.auth import Principal
-from windlass.models.domain import Import, Version, VersionState
+from windlass.models.domain import Import, Version, VersionState, version_prefix
 from windlass.models.manifest import Manifest
 from windlass.models.revisions import next_revision
 from windlass.models.store import overlapping, point, to_version, values_of
@@ -24,7 +24,10 @@ _ENDING = versions.c.state.in_([VersionState.DELETING, VersionState.REMOVING])
 
 def _to_import(row: Any) -> Import:
     values = {name: getattr(row, name) for name in Import.__slots__}
-    return Import(**values | {"manifest": Manifest.from_json(row.manifest)})
+    prefix = row.object_prefix or version_prefix(row.version_id)
+    return Import(
+        **values | {"manifest": Manifest.from_json(row.manifest), "object_prefix": prefix}
+    )
 
 
 class ImportStore:

@@ -60,6 +60,7 @@ class ModelsInternalServicer(rpc.ModelsInternalServiceServicer):
             model=messages.model(version),
             object_prefix=version.object_prefix,
             manifest=messages.manifest(version.manifest),
+            is_granted=await self._grants.exist(version),
         )
         if version.kind is Kind.ADAPTER:
             base = await self._models.version(version.base_version_id)

@@ -17,7 +17,15 @@ from windlass.core.ids import new_id, new_name
 from windlass.core.rpc.auth import Principal, current
 from windlass.models import messages
 from windlass.models.artifacts import Artifacts
-from windlass.models.domain import Import, Kind, Version, VersionState, import_name, require_global
+from windlass.models.domain import (
+    Import,
+    Kind,
+    Version,
+    VersionState,
+    import_name,
+    require_global,
+    version_prefix,
+)
 from windlass.models.fetches.requests import FetchRequests
 from windlass.models.grants.checks import GrantChecks
 from windlass.models.imports import ImportStore
@@ -119,6 +127,8 @@ class ModelsServicer(rpc.ModelsServiceServicer):
         existing = await self._existing(principal, name, is_global=request.is_global)
         if existing is not None and existing.manifest.digest != manifest.digest:
             raise name_taken(name)
+        version_id = existing.id if existing else new_name("mv-")
+        owner = "" if request.is_global else principal.project_id
         import_ = Import(
             id=new_id("import-"),
             organization_id=principal.organization_id,
@@ -126,16 +136,17 @@ class ModelsServicer(rpc.ModelsServiceServicer):
             name=name,
             is_global=request.is_global,
             manifest=manifest,
-            version_id=existing.id if existing else new_name("mv-"),
+            version_id=version_id,
             state="complete" if existing else "open",
             expires_at=now_seconds() + self._artifacts.presign_seconds + IMPORT_GRACE_SECONDS,
+            object_prefix=version_prefix(version_id, project_id=owner),
         )
         await self._imports.create(import_)
         if existing:
             return pb.Import(import_id=import_.id)
         return pb.Import(
             import_id=import_.id,
-            uploads=self._artifacts.upload_urls(import_.object_prefix, manifest),
+            uploads=await self._artifacts.upload_urls(import_.object_prefix, manifest),
         )
 
     async def CompleteImport(self, request: pb.CompleteImportRequest, context: Any) -> pb.Model:

@@ -102,6 +102,8 @@ imports = sa.Table(
     sa.Column("is_global", sa.Boolean, nullable=False),
     sa.Column("manifest", JSONB, nullable=False),
     sa.Column("version_id", sa.Text, nullable=False),
+    # Empty: that of the version's id alone.
+    sa.Column("object_prefix", sa.Text, nullable=False, server_default=""),
     # open, complete, expired.
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("expires_at", sa.BigInteger, nullable=False),
@@ -124,6 +126,8 @@ fetches = sa.Table(
     sa.Column("commit", sa.Text, nullable=False, server_default=""),
     # The version that it becomes; empty once nothing of it is left.
     sa.Column("version_id", sa.Text, nullable=False),
+    # Empty: that of the version's id alone.
+    sa.Column("object_prefix", sa.Text, nullable=False, server_default=""),
     sa.Column("state", sa.Text, nullable=False),
     # The files that are stored already.
     sa.Column("manifest", JSONB, nullable=False),

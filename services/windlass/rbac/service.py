@@ -148,6 +148,7 @@ class RbacInternalServicer(rpc.RbacInternalServiceServicer):
             roles=roles,
             permissions=narrowed(permissions, found.key.scopes),
             is_weakened=found.weakened,
+            fresh_until=found.fresh_until if found.HasField("fresh_until") else None,
             # A users service of the release before tells the key's alone.
             models=ModelScope.of(found.models or found.key.models),
         )
@@ -156,6 +157,7 @@ class RbacInternalServicer(rpc.RbacInternalServiceServicer):
             expires_at=found.expires_at,
             networks=found.key.networks,
             certificate_demands=found.certificate_demands,
+            organization_networks=found.organization_networks,
         )
 
     async def Authorize(self, request: pb.AuthorizeRequest, context: Any) -> pb.AuthorizeResponse:

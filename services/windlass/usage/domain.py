@@ -39,6 +39,7 @@ class UsageRecord:
     input_cached_tokens: int = 0
     output_reasoning_tokens: int = 0
     estimated: bool = False
+    device_time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from windlass.core.db import Database
-from windlass.usage.store import COUNTS, HOUR_MS, SUMMED_BY, TOKENS, hours, records
+from windlass.usage.store import AMOUNTS, COUNTS, HOUR_MS, SUMMED_BY, hours, records
 
 # Rows of one statement.
 BATCH = 20_000
@@ -27,11 +27,11 @@ def _moving() -> Any:
     groups = [hour, *(moved.c[name] for name in SUMMED_BY)]
     sums = sa.select(
         *groups,
-        *(sa.func.sum(moved.c[name]) for name in TOKENS),
+        *(sa.func.sum(moved.c[name]) for name in AMOUNTS),
         sa.func.count(),
         sa.func.count().filter(moved.c.estimated),
     ).group_by(*groups)
-    summed = (*TOKENS, *COUNTS)
+    summed = (*AMOUNTS, *COUNTS)
     row = insert(hours).from_select(["starts_at_ms", *SUMMED_BY, *summed], sums)
     added = {name: hours.c[name] + row.excluded[name] for name in summed}
     return row.on_conflict_do_update(

@@ -8,7 +8,7 @@ from windlass.core.clock import now_seconds
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import current
 from windlass.usage.domain import Query, UsageRecord, make_query
-from windlass.usage.store import COUNTS, TOKENS, UsageStore
+from windlass.usage.store import AMOUNTS, COUNTS, UsageStore
 
 FIELDS = tuple(UsageRecord.__slots__)
 BATCH = 10_000
@@ -74,16 +74,16 @@ def _record(message: pb.UsageRecord) -> UsageRecord:
             "Each record must have an id, an organization_id and a positive at_ms.",
             param="records",
         )
-    if any(getattr(message, name) < 0 for name in TOKENS):
+    if any(getattr(message, name) < 0 for name in AMOUNTS):
         raise InvalidArgument(
-            f"{', '.join(TOKENS)} of a record must be 0 or more.", param="records"
+            f"{', '.join(AMOUNTS)} of a record must be 0 or more.", param="records"
         )
     return UsageRecord(**{name: getattr(message, name) for name in FIELDS})
 
 
 def _result(query: Query, row: Any) -> pb.UsageResult:
     result = pb.UsageResult()
-    for name in (*TOKENS, *COUNTS):
+    for name in (*AMOUNTS, *COUNTS):
         setattr(result, name, int(getattr(row, name)))
     for name in query.group_by:
         setattr(result, name, getattr(row, name))

@@ -33,13 +33,17 @@ records = sa.Table(
     sa.Column("input_cached_tokens", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("output_reasoning_tokens", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("estimated", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("device_time_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index(None, "organization_id", "at_ms"),
     sa.Index(None, "project_id", "at_ms"),
     sa.Index(None, "at_ms"),
 )
 HOUR_MS = 3_600_000
 SUMMED_BY = ("organization_id", "project_id", "user_id", "key_id", "model", "kind")
-TOKENS = ("input_tokens", "output_tokens", "input_cached_tokens", "output_reasoning_tokens")
+AMOUNTS = (
+    "input_tokens", "output_tokens", "input_cached_tokens", "output_reasoning_tokens",
+    "device_time_ms",
+)  # fmt: skip
 COUNTS = ("requests", "estimated_requests")
 # Sums of records that are kept no longer; no record is in both tables.
 hours = sa.Table(
@@ -54,7 +58,7 @@ hours = sa.Table(
     ),
     *(
         sa.Column(name, sa.BigInteger, nullable=False, server_default="0")
-        for name in ("input_cached_tokens", "output_reasoning_tokens", "estimated_requests")
+        for name in (*AMOUNTS[2:], "estimated_requests")
     ),
     sa.Index(None, "organization_id", "starts_at_ms"),
 )
@@ -108,7 +112,7 @@ class UsageStore:
         ).subquery()
         bucket = (both.c.at // width_ms * query.width).label("bucket")
         groups = [both.c[name] for name in query.group_by]
-        sums = [sa.func.sum(both.c[name]).label(name) for name in (*TOKENS, *COUNTS)]
+        sums = [sa.func.sum(both.c[name]).label(name) for name in (*AMOUNTS, *COUNTS)]
         statement = (
             sa.select(bucket, *groups, *sums).group_by(bucket, *groups).order_by(bucket, *groups)
         )
@@ -124,7 +128,7 @@ def _within(
 ) -> sa.Select[Any]:
     return sa.select(
         at.label("at"),
-        *(table.c[name] for name in (*SUMMED_BY, *TOKENS)),
+        *(table.c[name] for name in (*SUMMED_BY, *AMOUNTS)),
         *(count.label(name) for name, count in zip(COUNTS, counts, strict=True)),
     ).where(
         table.c.organization_id == query.organization_id,

@@ -43,6 +43,8 @@ class Project:
     archived_at: int
     is_default: bool
     external_key_id: str = ""
+    # Where its data stays; empty: anywhere.
+    geography: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ def project(record: Project) -> pb.Project:
         archived_at=record.archived_at,
         is_default=record.is_default,
         external_key_id=record.external_key_id,
+        geography=record.geography,
     )
 
 

@@ -10,6 +10,7 @@ from windlass.api.users.v1 import (
     elevations_pb2_grpc,
     groups_pb2_grpc,
     model_policies_pb2_grpc,
+    networks_pb2_grpc,
     roles_pb2_grpc,
     workload_identity_pb2_grpc,
 )
@@ -18,6 +19,9 @@ from windlass.core.app import App
 from windlass.core.db.leases import tolerated
 from windlass.core.oidc.issuers import OidcIssuers
 from windlass.core.quotas import Quotas
+from windlass.residency.rule import require_stores
+from windlass.users.allowed_networks.service import AllowedNetworksServicer
+from windlass.users.allowed_networks.store import AllowedNetworksStore
 from windlass.users.certificates.service import CertificatesServicer
 from windlass.users.certificates.store import CertificateStore
 from windlass.users.directory.groups import DirectoryGroupStore
@@ -69,9 +73,15 @@ async def build(app: App) -> None:
     """Constructs and registers users."""
     settings = app.settings
     quotas = Quotas(settings.quotas)
-    tenants, keys = TenantStore(app.database, quotas), KeyStore(app.database)
+    tenants, keys = (
+        TenantStore(app.database, quotas),
+        KeyStore(app.database, fresh_seconds=settings.sign_in.fresh_seconds),
+    )
+    for geography in await tenants.geographies():
+        # Rather than keep on writing what belongs elsewhere.
+        require_stores(geography, settings.residency.stores)
     members, key_changes = MemberStore(app.database), KeyChanges(app.database)
-    project_keys, secrets = await build_encryption(app, tenants)
+    encryption = await build_encryption(app, tenants)
     await bootstrap(
         app.database,
         tenants,
@@ -85,11 +95,12 @@ async def build(app: App) -> None:
             members,
             keys,
             key_changes,
-            secrets,
-            project_keys,
+            encryption.secrets,
+            encryption.keys,
             TenantQuotas(app.database, tenants, quotas),
             app.wake,
             key_prefix=settings.auth.key_prefix,
+            stores=settings.residency.stores,
         ),
         rpc.add_UsersServiceServicer_to_server,
     )
@@ -118,6 +129,10 @@ async def build(app: App) -> None:
         CertificatesServicer(CertificateStore(app.database), tenants, app.wake),
         certificates_pb2_grpc.add_CertificatesServiceServicer_to_server,
     )
+    app.serve(
+        AllowedNetworksServicer(AllowedNetworksStore(app.database), app.wake),
+        networks_pb2_grpc.add_AllowedNetworksServiceServicer_to_server,
+    )
     database = app.database
     app.serve(
         DirectoryServicer(
@@ -128,7 +143,7 @@ async def build(app: App) -> None:
     app.background("users.roles", partial(end_roles, roles, app.wake))
     key_endings.build(app, keys, outbox)
     app.serve(
-        UsersInternalServicer(tenants, keys, key_changes, secrets, app.wake, app.audit),
+        UsersInternalServicer(tenants, keys, key_changes, encryption, app.wake, app.audit),
         rpc.add_UsersInternalServiceServicer_to_server,
     )
     _serve_workloads(app, members)

@@ -1,5 +1,6 @@
 """The tenant-facing servicer of users."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_id
 from windlass.core.rpc import audited
 from windlass.core.rpc.auth import current
+from windlass.residency.rule import checked, require_stores
 from windlass.users import messages
 from windlass.users.domain import (
     KEYS_TOPIC,
@@ -51,9 +53,12 @@ class UsersServicer(rpc.UsersServiceServicer):
         wake: Wake,
         *,
         key_prefix: str,
+        stores: Mapping[str, str],
     ):
+        """`stores` is where the installation's stores are, by the settings that say it."""
         self._tenants = tenants
         self._keys = keys
+        self._stores = stores
         self._secrets = secrets
         self._project_keys = project_keys
         self._quotas = quotas
@@ -96,15 +101,17 @@ class UsersServicer(rpc.UsersServiceServicer):
     async def CreateProject(self, request: pb.CreateProjectRequest, context: Any) -> pb.Project:
         """A new project of the caller's organization; the caller is its first owner."""
         title, principal = valid_title(request.title), current()
+        require_stores(checked(request.geography), self._stores)
         project_id, also = new_id("proj_"), None
         if wanted := request.external_key_id:
             key = await self._project_keys.new(principal.organization_id, project_id, wanted)
-            also = partial(put_current, key=key)
+            also = partial(put_current, new=key, of_new_project=True)
         made = await self._tenants.create_project(
             principal.organization_id,
             title,
             owner=principal.user_id,
             project_id=project_id,
+            geography=request.geography,
             also=also,
         )
         made = replace(made, external_key_id=wanted)

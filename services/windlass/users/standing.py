@@ -147,6 +147,8 @@ class Worth:
     permissions: frozenset[str]
     # A session that lacks what only owners may, until its person signs in anew.
     is_weakened: bool = False
+    # As of a principal.
+    fresh_until: int | None = None
 
 
 async def worth(connection: AsyncConnection, key: ApiKey) -> Worth | None:

@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from windlass.bounds import MAX_GEOGRAPHY_PROJECTS
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.paging import newest_first
-from windlass.core.errors import AlreadyExists, NotFound
+from windlass.core.errors import AlreadyExists, InvalidArgument, NotFound
 from windlass.core.ids import new_id
 from windlass.core.quotas import Quota, Quotas
 from windlass.core.rpc import audited
@@ -37,6 +38,7 @@ def _project(row: Any) -> Project:
         archived_at=row.archived_at,
         is_default=row.is_default,
         external_key_id=row.external_key_id,
+        geography=row.geography,
     )
 
 
@@ -115,27 +117,29 @@ class TenantStore:
         *,
         owner: str,
         project_id: str = "",
+        geography: str = "",
         also: Also | None = None,
     ) -> Project:
         """A new project and its first owner; `also` adds to it in the same transaction.
 
         Raises AlreadyExists when the organization has one of that title, PermissionDenied
-        `quota_exceeded`, and what `also` raises.
+        `quota_exceeded`, InvalidArgument for one too many of a geography, and what `also` raises.
         """
         wanted = project_id or new_id("proj_")
-        project = Project(wanted, organization_id, title, now_seconds(), 0, False)
+        project = Project(
+            wanted, organization_id, title, now_seconds(), 0, False, geography=geography
+        )
         statement = projects.insert().values(
             id=project.id,
             organization_id=organization_id,
             title=title,
             created_at=project.created_at,
+            geography=geography,
         )
         try:
             async with self._database.begin() as connection:
                 await _require_live(connection, organization_id)
-                may = await self._quotas.hold(connection, Quota.PROJECTS, organization_id, "")
-                count = (await connection.execute(_live_projects(organization_id))).scalar_one()
-                may.require(organization=count + 1, project=0)
+                await self._require_room(connection, organization_id, geography)
                 await connection.execute(statement)
                 if also is not None:
                     await also(connection)
@@ -151,6 +155,29 @@ class TenantStore:
         except IntegrityError as error:
             raise _taken(title) from error
         return project
+
+    async def _require_room(
+        self, connection: AsyncConnection, organization_id: str, geography: str
+    ) -> None:
+        """Raises PermissionDenied, or InvalidArgument for one too many of a geography.
+
+        Whoever else makes one meanwhile waits.
+        """
+        may = await self._quotas.hold(connection, Quota.PROJECTS, organization_id, "")
+        count = (await connection.execute(_live_projects(organization_id))).scalar_one()
+        may.require(organization=count + 1, project=0)
+        if not geography:
+            return
+        bound = sa.select(sa.func.count()).where(
+            projects.c.organization_id == organization_id, projects.c.geography != ""
+        )
+        # Those that are archived too: what they have stays there.
+        if (await connection.execute(bound)).scalar_one() >= MAX_GEOGRAPHY_PROJECTS:
+            raise InvalidArgument(
+                f"An organization has at most {MAX_GEOGRAPHY_PROJECTS} projects of geographies, "
+                "archived ones included. Delete some, or leave geography out.",
+                param="geography",
+            )
 
     async def count_projects(self, organization_id: str) -> int:
         """The number of projects of the organization that are not archived."""
@@ -192,6 +219,24 @@ class TenantStore:
         if row is None:
             raise unknown_project(project_id)
         return _project(row)
+
+    async def residencies(self, *, after: str, limit: int) -> Sequence[tuple[str, str]]:
+        """Ids and geographies of projects that have one, of every organization, by id."""
+        query = (
+            sa.select(projects.c.id, projects.c.geography)
+            .where(projects.c.geography != sa.literal_column("''"), projects.c.id > after)
+            .order_by(projects.c.id)
+            .limit(limit)
+        )
+        async with self._database.autocommit() as connection:
+            return [(row.id, row.geography) for row in await connection.execute(query)]
+
+    async def geographies(self) -> Sequence[str]:
+        """The geographies that projects have."""
+        query = sa.select(projects.c.geography).distinct()
+        query = query.where(projects.c.geography != sa.literal_column("''"))
+        async with self._database.autocommit() as connection:
+            return sorted((await connection.execute(query)).scalars())
 
     async def rename_project(self, organization_id: str, project_id: str, title: str) -> Project:
         """Changes a project's title; raises NotFound, and AlreadyExists as `create_project`."""

@@ -27,7 +27,10 @@ projects = sa.Table(
     sa.Column("is_default", sa.Boolean, nullable=False, server_default="false"),
     # Empty: the installation's root key wraps its data key.
     sa.Column("external_key_id", sa.Text, nullable=False, server_default=""),
+    # Of its creation; empty: its data may be anywhere.
+    sa.Column("geography", sa.Text, nullable=False, server_default=""),
     sa.Index(None, "organization_id", "id"),
+    sa.Index("ix_users_projects_geography", "id", postgresql_where=sa.text("geography <> ''")),
     sa.UniqueConstraint("organization_id", "title"),
 )
 members = sa.Table(
@@ -41,6 +44,9 @@ members = sa.Table(
     sa.Column("kind", sa.Text, nullable=False, server_default="person"),
     sa.Column("title", sa.Text, nullable=False, server_default=""),
     sa.Index(None, "user_id"),
+    sa.Index(
+        "ix_users_members_by_creation", "organization_id", "project_id", "created_at", "user_id"
+    ),
     sa.Index("ix_users_members_lower_user_id", "organization_id", sa.text("lower(user_id)")),
 )
 api_keys = sa.Table(
@@ -80,6 +86,7 @@ api_keys = sa.Table(
     # Of what its issuer signed, where that token itself is the credential.
     sa.Column("signed_digest", sa.LargeBinary, unique=True),
     sa.Index(None, "organization_id", "project_id", "id"),
+    sa.Index("ix_users_api_keys_by_creation", "organization_id", "kind", "created_at", "id"),
     sa.Index(
         None,
         "federation_rule_id",
@@ -165,12 +172,13 @@ key_policies = sa.Table(
     sa.Column("looked_at", sa.BigInteger, nullable=False, server_default="0"),
     *lease_columns(),
 )
-# What holders of cached keys must hear of; a row per change.
+# What holders of cached keys must hear of: a row per change, of a key or of an organization's all.
 key_changes = sa.Table(
     "users_key_changes",
     metadata,
     sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
-    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("key_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("organization_id", sa.Text, nullable=False, server_default=""),
     sa.Column("at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
     sa.Index(None, "at"),
 )
@@ -210,6 +218,8 @@ data_keys = sa.Table(
     sa.Column("wrapped", sa.Text, nullable=False),
     # What envelopes that it sealed begin with.
     sa.Column("mark", sa.LargeBinary, nullable=False),
+    # By which objects are sealed; empty in projects whose key is of before objects were.
+    sa.Column("object_key_id", sa.Text, nullable=False, server_default=""),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("retired_at", sa.BigInteger, nullable=False, server_default="0"),
     # Of the current one: it sealed everything that the project has.
@@ -224,6 +234,21 @@ data_keys = sa.Table(
     ),
     sa.Index(None, "project_id", "mark"),
     sa.Index(None, "external_key_id"),
+)
+
+# By which objects of projects are sealed; each is sealed itself by a data key.
+object_keys = sa.Table(
+    "users_object_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("organization_id", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False, index=True),
+    # A server of the release before removes data keys that seal no secret any more.
+    sa.Column("data_key_id", sa.ForeignKey("users_data_keys.id"), nullable=False, index=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    # From then on every process knows that objects of the project are sealed.
+    sa.Column("usable_at", sa.BigInteger, nullable=False),
 )
 # Made by tenants of permissions; an empty project: of the organization.
 roles = sa.Table(

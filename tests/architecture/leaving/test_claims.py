@@ -17,7 +17,7 @@ from windlass.users.leaving.conductor import SERVICES
 ROOT = Path(windlass.__path__[0])
 # Where keys of objects are made.
 ROOMS = ("files", "models", "jobs", "rbac", "users", "inference", "usage", "sessions", "clusters",
-         "federation", "core", "audit_chain")  # fmt: skip
+         "federation", "core", "audit_chain", "tuning")  # fmt: skip
 # Texts of that form which are no keys.
 OTHERS = {
     "clusters": "a resource of an audit event",

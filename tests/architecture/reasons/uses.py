@@ -28,6 +28,8 @@ NO_JOBS = (
     "windlass_agent.federation.",
     "windlass_agent.executors.adopted",
     "windlass_agent.executors.kubernetes.engine",
+    "windlass_agent.executors.kubernetes.render.engine",
+    "windlass_agent.executors.process.trainings",
 )
 # What an engine that is not ours says.
 NOT_OURS = "_text(code)"

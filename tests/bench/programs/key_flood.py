@@ -1,7 +1,7 @@
-"""Requests with keys that nobody has, at a steady rate, for ever. PORT RATE.
+"""Requests with keys that nobody has, at a steady rate, for ever. PORT RATE [misspelt].
 
 From 16 addresses of the loopback, as a botnet's. Every other key is of the right form, so that it
-has to be looked up; the rest fail by their form. Answers are read and not looked at.
+has to be looked up; the rest fail by their form, or all of them. Answers are read, not looked at.
 """
 
 import asyncio
@@ -19,9 +19,11 @@ KEYS = 20_000
 TURN_SECONDS = 0.01
 
 
-def _requests() -> list[bytes]:
+def _requests(*, misspelt: bool) -> list[bytes]:
     formed = (new_secret("wl-") for _ in range(KEYS))
-    keys = (key if number % 2 else _misspelt(key) for number, key in enumerate(formed))
+    keys = (
+        _misspelt(key) if misspelt or number % 2 == 0 else key for number, key in enumerate(formed)
+    )
     return [
         b"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n\r\n" % key.encode()
         for key in keys
@@ -58,13 +60,13 @@ async def _again(port: int, address: str, rate: float, requests: "itertools.cycl
         await asyncio.sleep(TURN_SECONDS)
 
 
-async def main(port: int, rate: float) -> None:
+async def main(port: int, rate: float, *, misspelt: bool) -> None:
     """Runs until it is ended."""
-    requests = itertools.cycle(_requests())
+    requests = itertools.cycle(_requests(misspelt=misspelt))
     async with asyncio.TaskGroup() as group:
         for address in ADDRESSES:
             group.create_task(_again(port, address, rate / len(ADDRESSES), requests))
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), float(sys.argv[2])))
+    uvloop.run(main(int(sys.argv[1]), float(sys.argv[2]), misspelt="misspelt" in sys.argv[3:]))

@@ -124,7 +124,10 @@ def test_every_point_has_a_case() -> None:
     `tests/faults/test_erasures_killed.py`, of exports beside it, those of the audit log in
     `tests/integration/tenancy/audit`, those of keys in other tests.
     """
-    others = ("tunnel.", "keyring.", "secrets.", "erasures.", "exports.", "rbac.audit_")
+    others = (
+        "tunnel.", "keyring.", "secrets.", "object_keys.", "erasures.", "exports.", "rbac.audit_",
+        "tuning.",
+    )  # fmt: skip
     named = {point for point in named_points() if not point.startswith(others)}
     assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED, SENT}
     assert named > SHORT

@@ -152,16 +152,21 @@ class Books:
 
         Returns the tokens that living engines have generated beside.
         """
-        expected = (len(requests), sum(one.tokens for one in requests))
-
-        def so_far() -> tuple[int, int]:
-            now = self.served.billed()
-            return now[0] - self.billed[0], now[2] - self.billed[2]
-
-        wait_until(lambda: so_far()[0] >= expected[0], "usage", 60)
-        assert so_far() == expected
+        tokens = sum(one.tokens for one in requests)
+        billed = self.until_billed(requests)
+        assert (billed.requests, billed.completion) == (len(requests), tokens), billed
         now = self.served.counted()
-        return sum(now.values()) - sum(self.counted.get(pid, 0) for pid in now) - expected[1]
+        return sum(now.values()) - sum(self.counted.get(pid, 0) for pid in now) - tokens
+
+    def until_billed(self, requests: list[Request]) -> Sums:
+        """What has been billed since, once it is of no fewer requests than these."""
+
+        def all_told() -> Sums | None:
+            now = self.served.billed()
+            since = Sums(*(one - before for one, before in zip(now, self.billed, strict=True)))
+            return since if since.requests >= len(requests) else None
+
+        return wait_until(all_told, "usage", 60)
 
 
 def gauge(engine: psutil.Process, name: str) -> float:

@@ -32,6 +32,7 @@ def test_an_agent_that_stops_lets_its_answers_end(served: ServedSite) -> None:
 
 def test_a_second_signal_cuts_what_is_open(served: ServedSite) -> None:
     served.engines()
+    books = Books.of(served)
     with served.held() as opened:
         assert served.far.process is not None
         served.far.process.terminate()
@@ -40,7 +41,8 @@ def test_a_second_signal_cuts_what_is_open(served: ServedSite) -> None:
     requests = opened.ended()
     assert [one.streams for one in requests if one.error] == [True]
     served.far.start()
-    served.until_both_answer()
+    # What comes after has books of its own.
+    books.until_billed([*requests, *served.until_both_answer()])
 
 
 def test_a_gateway_that_stops_answers_what_it_has_and_nothing_new(served: ServedSite) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.confinement import Confinement, Walls, WorkloadLimits, python_paths
-from windlass_agent.executors.process.environment import child_environment
+from windlass.confinement.environment import child_environment
 
 LIMITS = WorkloadLimits(memory=2**28, processes=64)
 

@@ -33,13 +33,13 @@ from windlass.confinement import (
     making,
     python_paths,
 )
+from windlass.confinement.environment import child_environment
 from windlass.sandbox import NoSandbox, make_sandbox
 from windlass_agent.engines.builtin_engine import BuiltinEngine
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.shelf import Shelf
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
-from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.runner.supervisor.trainer import TrainerProcess, environment
 
 TESTS = Path(__file__).parents[3]
@@ -131,6 +131,7 @@ async def test_an_engine_sees_its_model_and_nothing_else(
         log=engines / "eng-walled.log",
         socket=tmp_path / "s" / "e-1" / "s",
         adapters=engines / "eng-walled.adapters",
+        weights=engines / "eng-walled.weights",
     )
     files.socket.parent.parent.mkdir(mode=0o700)
     written = files.socket.parent / "x"

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.confinement.starting import LIMITS, started
 
 from windlass.confinement import Confinement, Walls, WorkloadLimits, cgroups
-from windlass_agent.executors.process.environment import child_environment
+from windlass.confinement.environment import child_environment
 
 
 def test_a_workload_gets_no_more_memory_than_its_own(walled: Confinement) -> None:

@@ -113,8 +113,10 @@ def test_readiness_of_a_split_installation_means_that_keys_can_be_checked(split:
 
         split.start("rest")
         split.start("gateway")
-        # Of all that the gateway needs, only users is away.
-        wait_until(lambda: set(unready()) == {"gateway.keys"}, "a gateway without users")
+        # Of all that the gateway needs, only users is away, who also knows in which geographies the
+        # routes may be used.
+        lacking = {"gateway.keys", "gateway.routes"}
+        wait_until(lambda: set(unready()) == lacking, "a gateway without users")
         assert http.get("/readyz").status_code == 503
         split.start("users")
         split.wait_ready()

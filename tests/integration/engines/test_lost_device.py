@@ -23,6 +23,7 @@ from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.generation.sequence import Sequence
 from windlass_agent.engines.builtin.text.detokenize import Detokenizer
+from windlass_agent.engines.registry import engines
 
 pytestmark = pytest.mark.torch
 
@@ -82,7 +83,9 @@ async def test_the_engine_ends_with_its_device_after_it_has_answered(tmp_path: P
         f"--uds={socket}", "--device=cpu",
     )  # fmt: skip
     try:
-        await until(socket.exists, 60)
+        control = engines()["builtin"].control(f"unix://{socket}")
+        await until(control.ready, 60)
+        await control.close()
         connector = aiohttp.UnixConnector(path=str(socket))
         async with aiohttp.ClientSession("http://engine", connector=connector) as session:
             body = {"model": "one", "input": "a"}

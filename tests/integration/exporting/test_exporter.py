@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.support.keepers.object_keys import FixedKeys
 
 from windlass.core.db import Database
 from windlass.core.errors import PermissionDenied
 from windlass.core.exporting import lines
-from windlass.core.exporting.exporter import Exporter
+from windlass.core.exporting.exporter import TRIES_FOR_KEYS, Exporter
 from windlass.core.exporting.tables import COLLECTING, export_parts, export_steps, exports
 from windlass.core.leaving.claims import LeavingClaims, ObjectClaim, by_project
-from windlass.core.objects import FilesystemStore, StoredObject
+from windlass.core.objects import FilesystemStore, SealedStore, StoredObject
 from windlass.core.rpc.auth import Principal
 from windlass.policy import ORGANIZATION_OWNER, permissions_of
 from windlass.usage.store import records
@@ -94,6 +95,64 @@ async def test_what_comes_too_late_is_removed(
         # Nobody waits for a lease of who writes nothing any more.
         assert step.lease_owner in ("another", None)
     await store.close()
+
+
+async def test_copies_of_sealed_objects_are_sealed_and_lost_ones_left_out(
+    database: Database, tmp_path: Path
+) -> None:
+    under, keys = Store(database, tmp_path / "objects"), FixedKeys("proj_1")
+    store = SealedStore(under, keys, public_url="http://127.0.0.1", secret=b"s" * 32)
+    for name in "ab":
+        await store.put(f"files/proj_1/{name}", _chunks())
+    damaged = b"".join([part async for part in under.get("files/proj_1/a")])
+    await under.put("files/proj_1/b", aiter_of(damaged))
+    await under.put("files/proj_1/c", aiter_of(damaged[:-8]))
+    claims = LeavingClaims("files", (), (ObjectClaim("files", by_project("files")),))
+    # Its key comes back, and nothing of the export is lost by it; two objects open nowhere.
+    keys.away = True
+    exporter = Exporter(database, store, claims)
+    assert await exporter.once()
+    assert (await _step(database)).message == "SealingKeyUnavailable"
+    keys.away = False
+    assert await exporter.once()
+    (copy,) = [info.key async for info in store.list("exports/")]
+    assert copy.startswith("exports/org_1/export_1/files/proj_1/part_")
+    assert b"content" not in b"".join([part async for part in under.get(copy)])
+    assert b"".join([part async for part in store.get(copy)]) == b"content"
+    done = await _step(database)
+    assert (done.state, done.objects, done.bytes) == ("done", 1, 7)
+    assert done.message.startswith("2 objects are left out")
+    await store.close()
+
+
+async def test_an_export_ends_without_what_a_destroyed_key_seals(
+    database: Database, tmp_path: Path
+) -> None:
+    under, keys = Store(database, tmp_path / "objects"), FixedKeys("proj_1")
+    store = SealedStore(under, keys, public_url="http://127.0.0.1", secret=b"s" * 32)
+    await store.put("files/proj_1/a", _chunks())
+    keys.away = True
+    claims = LeavingClaims("files", (), (ObjectClaim("files", by_project("files")),))
+    exporter = Exporter(database, store, claims)
+    for _ in range(TRIES_FOR_KEYS):
+        assert await exporter.once()
+        assert (await _step(database)).state == "pending"
+    assert await exporter.once()
+    done = await _step(database)
+    assert (done.state, done.objects) == ("done", 0)
+    assert done.message.startswith("1 objects are left out")
+    await store.close()
+
+
+async def _step(database: Database) -> Any:
+    """Returns the step, which may be tried at once."""
+    async with database.begin() as connection:
+        await connection.execute(export_steps.update().values(not_before=0))
+        return (await connection.execute(sa.select(export_steps))).one()
+
+
+async def aiter_of(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 async def test_pages_of_a_table_have_each_row_once(

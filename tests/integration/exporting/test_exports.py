@@ -128,7 +128,7 @@ async def test_an_owner_gets_all_and_nobodys_secrets(front: Front) -> None:
     ):  # fmt: skip
         assert MARK.encode() in files[f"{table}.jsonl"], table
     objects = {name.split("/")[2] for name in files if "/objects/" in name}
-    assert objects == {"files", "models", "artifacts", "logs"}
+    assert objects == {"files", "models", "artifacts", "logs", "tuning"}
     assert files[f"models/objects/models/mv-{MARK}/config.json"] == MARK.encode()
     assert set(files) >= {
         f"{claims.service}/tables/{one.table.name}.jsonl"

@@ -25,7 +25,7 @@ from windlass.core.rpc import auth
 from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.credentials import MadeUpKey
 from windlass.gateway.authentication.grace import SETTLE_SECONDS
-from windlass.key_cache import TRUST_SECONDS
+from windlass.key_cache import ANSWER_SECONDS, CUT_OFF_SECONDS, SILENT_SECONDS, TRUST_SECONDS
 
 
 @pytest.fixture
@@ -134,6 +134,7 @@ class Ear:
         self.asked = 0
         self.away = self.refuses = False
         self.expires_at = 0
+        self.timeouts: list[float] = []
         self.beats: asyncio.Queue[users_pb2.KeyBeat] = asyncio.Queue()
         self.during: Any = None
 
@@ -141,6 +142,7 @@ class Ear:
         if self.away:
             raise refused(grpc.StatusCode.UNAVAILABLE)
         self.asked += 1
+        self.timeouts.append(timeout)
         if self.refuses or request.key_digest != auth.digest(SECRET):
             raise refused(grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key")
         if self.during is not None:
@@ -220,6 +222,20 @@ async def test_without_beats_every_request_asks_and_fails_closed(
     rbac.away = True
     with pytest.raises(Unavailable):
         await authenticator.authenticate(HEADERS)
+
+
+async def test_who_hears_no_beats_refuses_sooner(
+    ear: tuple[Ear, Authenticator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off from the beats, a gateway has nobody wait for an answer that may never come."""
+    rbac, authenticator = ear
+    await authenticator.authenticate(HEADERS)
+    now = time.monotonic()
+    for late in (TRUST_SECONDS, SILENT_SECONDS):
+        monkeypatch.setattr(time, "monotonic", lambda late=late: now + late + 0.01)
+        await authenticator.authenticate(HEADERS)
+    # At first it may be late alone; what is kept counts no more in either case.
+    assert rbac.timeouts == [ANSWER_SECONDS, ANSWER_SECONDS, CUT_OFF_SECONDS]
 
 
 async def test_a_gateway_is_ready_when_keys_can_be_looked_up(

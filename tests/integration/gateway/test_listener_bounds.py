@@ -73,6 +73,27 @@ async def until_closed(server: HttpServer) -> None:
         await until(lambda: not server.connections)
 
 
+async def test_what_is_asked_ahead_is_not_read_without_end() -> None:
+    """Each answer had the next thousands of requests read, until memory ran out."""
+    turn = asyncio.Semaphore(0)
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await turn.acquire()
+        await respond(send, 200, [], b"")
+
+    async with listening(slow) as server, raw(server.port) as client:
+        client.writer.write(GET * 1_000_000)
+        for number in range(101):
+            turn.release()
+            assert await client.status() == 200
+            while await client.reader.readline() != b"\r\n":
+                pass
+            if not number:
+                unsent = client.writer.transport.get_write_buffer_size()
+        assert unsent - client.writer.transport.get_write_buffer_size() < 2**21
+        client.writer.transport.abort()
+
+
 @pytest.mark.parametrize(
     ("head", "status"),
     [

@@ -136,7 +136,7 @@ async def front(database_url: str, tmp_path: Path, desk: JobsDesk) -> AsyncItera
     async with running_front(
         database_url,
         tmp_path / "data",
-        ("users", "rbac", "files", "models", "clusters", "usage", "sessions", "gateway"),
+        ("users", "rbac", "files", "models", "clusters", "usage", "sessions", "tuning", "gateway"),
         instead={"jobs": (desk, rpc.add_JobsServiceServicer_to_server)},
     ) as front:
         yield front

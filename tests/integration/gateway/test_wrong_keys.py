@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
+from tests.support.clients.raw_http import Raw, raw
 from tests.support.services.front import Front, running_front
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -22,6 +24,14 @@ async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
         auth={"wrong_keys": ALLOWED, "wrong_registration_keys": ALLOWED},
         http={"trusted_proxies": ["127.0.0.0/8"]},
     ) as front:
+        yield front
+
+
+@pytest.fixture
+async def direct(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
+    """With no proxy before it."""
+    allowed = {"wrong_keys": ALLOWED}
+    async with running_front(database_url, tmp_path / "data", auth=allowed) as front:
         yield front
 
 
@@ -49,6 +59,51 @@ async def test_guessers_wait_and_good_keys_do_not(front: Front) -> None:
     # A crowd that guesses from there gets no more than a few look-ups at once.
     crowd = await asyncio.gather(*(guess(front, "192.0.2.1", number) for number in range(100)))
     assert {status for status, _ in crowd} == {429}
+
+
+def _port(front: Front) -> int:
+    return httpx.URL(front.url).port or 80
+
+
+def _asking(number: int, key: str = "") -> bytes:
+    shown = (key or f"wl-wrong{number}").encode()
+    return b"GET /v1/me HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n\r\n" % shown
+
+
+async def test_what_follows_wrong_keys_on_a_connection_waits(direct: Front) -> None:
+    port = _port(direct)
+    async with raw(port) as guesser, raw(port) as other:
+        await guesser.send(b"".join(map(_asking, range(2000))))
+        statuses = [await _answer(guesser) for _ in range(ALLOWED + 1)]
+        assert statuses == [401] * ALLOWED + [429]
+        # The rest waits by itself; the same address is answered elsewhere, and by a good key.
+        following = asyncio.create_task(_answer(guesser))
+        await other.send(_asking(0, direct.owner_key) * 3)
+        assert [await _answer(other) for _ in range(3)] == [200] * 3
+        await other.send(_asking(1))
+        assert await _answer(other) == 429
+        assert not following.done()
+        # A second, and then two.
+        assert await following == 429
+
+
+async def test_a_proxys_connection_does_not_wait(front: Front) -> None:
+    """It has requests of others too."""
+    async with raw(_port(front)) as proxy:
+        await proxy.send(b"".join(map(_asking, range(200))) + _asking(0, front.owner_key))
+        # Each 429 would have had it wait as long as all before together.
+        statuses = [await _answer(proxy) for _ in range(201)]
+    assert statuses == [401] * ALLOWED + [429] * (200 - ALLOWED) + [200]
+
+
+async def _answer(client: Raw) -> int:
+    """The status of the next answer, which is read to its end."""
+    status, size = await client.status(), 0
+    while line := (await client.reader.readline()).strip():
+        name, _, value = line.partition(b":")
+        size = int(value) if name.lower() == b"content-length" else size
+    await client.reader.readexactly(size)
+    return status
 
 
 async def test_enrolments_are_slowed_down_too(front: Front) -> None:

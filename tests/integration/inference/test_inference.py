@@ -443,7 +443,7 @@ async def test_two_replicas_start_one_engine(database_url: str, tmp_path: Path) 
         settings = Settings(
             peers={
                 name: platform.app.clients.address("models")
-                for name in ("models", "clusters", "sessions", "users")
+                for name in ("models", "clusters", "sessions", "users", "usage")
             }
         )
         key = tmp_path / "data" / "keys" / "master.key"

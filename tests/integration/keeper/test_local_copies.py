@@ -31,11 +31,11 @@ async def _chunks(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-def files(store: FilesystemStore) -> list[models_pb2.FileUrl]:
+async def files(store: FilesystemStore) -> list[models_pb2.FileUrl]:
     return [
         models_pb2.FileUrl(
             path=path,
-            url=store.presign_get(f"versions/{path}", expires=60),
+            url=await store.presign_get(f"versions/{path}", expires=60),
             bytes=len(content),
             sha256=hashlib.sha256(content).digest(),
         )
@@ -51,7 +51,7 @@ async def test_files_are_copied_without_a_connection(
     store: FilesystemStore, tmp_path: Path
 ) -> None:
     models = cache(tmp_path, store)
-    folder = await models.fetch("mv-a", files(store))
+    folder = await models.fetch("mv-a", await files(store))
     for path, content in CONTENT.items():
         assert (folder / path).read_bytes() == content
         # What an engine might do to its files stays there.
@@ -62,7 +62,7 @@ async def test_slices_and_what_is_copied_in_them(
     store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_copy, "_SLICE_BYTES", 2**20 - 1)
-    folder = await cache(tmp_path, store).fetch("mv-a", files(store))
+    folder = await cache(tmp_path, store).fetch("mv-a", await files(store))
     assert (folder / "weights/model.bin").read_bytes() == CONTENT["weights/model.bin"]
 
 
@@ -78,7 +78,7 @@ async def test_what_is_not_as_promised_is_asked_of_the_store(
         path.write_bytes(content[:-1] + (b"" if damage == "shorter" else b"?"))
     models = cache(tmp_path, store)
     with pytest.raises(DownloadError, match=r"weights/model.bin could not be downloaded"):
-        await models.fetch("mv-a", files(store))
+        await models.fetch("mv-a", await files(store))
     assert models.versions() == frozenset()
 
 
@@ -90,7 +90,7 @@ async def test_a_copy_that_the_kernel_refuses_is_asked_of_the_store(
 
     monkeypatch.setattr(os, "copy_file_range", refuses)
     with pytest.raises(DownloadError, match="could not be downloaded"):
-        await cache(tmp_path, store).fetch("mv-a", files(store))
+        await cache(tmp_path, store).fetch("mv-a", await files(store))
 
 
 async def test_a_full_disk_says_so(
@@ -101,7 +101,7 @@ async def test_a_full_disk_says_so(
 
     monkeypatch.setattr(os, "copy_file_range", full)
     with pytest.raises(DownloadError, match="no space is left on the disk"):
-        await cache(tmp_path, store).fetch("mv-a", files(store))
+        await cache(tmp_path, store).fetch("mv-a", await files(store))
 
 
 async def test_who_gives_up_leaves_no_half_file(
@@ -116,7 +116,7 @@ async def test_who_gives_up_leaves_no_half_file(
 
     monkeypatch.setattr(os, "copy_file_range", slow)
     models = cache(tmp_path, store)
-    fetching = asyncio.create_task(models.fetch("mv-a", files(store)))
+    fetching = asyncio.create_task(models.fetch("mv-a", await files(store)))
     await asyncio.to_thread(begun.wait, 10)
     fetching.cancel()
     go_on.set()
@@ -125,7 +125,7 @@ async def test_who_gives_up_leaves_no_half_file(
     assert models.versions() == frozenset()
     assert not [*(tmp_path / "models").rglob("*.part/**/.*.part")]
     monkeypatch.undo()
-    assert await models.fetch("mv-a", files(store))
+    assert await models.fetch("mv-a", await files(store))
 
 
 async def test_a_thread_that_is_late_spoils_no_other_copy(
@@ -155,7 +155,7 @@ async def test_a_thread_that_is_late_spoils_no_other_copy(
     monkeypatch.setattr(os, "copy_file_range", copy_beside)
     monkeypatch.setattr(local_copy, "_SLICE_BYTES", 2**20)
     models = cache(tmp_path, store)
-    weights = [file for file in files(store) if file.path == "weights/model.bin"]
+    weights = [file for file in await files(store) if file.path == "weights/model.bin"]
     given_up = asyncio.create_task(models.fetch("mv-a", weights))
     await asyncio.to_thread(late.wait, 10)
     given_up.cancel()
@@ -184,7 +184,7 @@ async def test_what_else_needs_a_thread_does_not_wait_for_the_copy(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(1))
     path = tmp_path / "objects" / "content" / "versions" / "weights" / "model.bin"
-    weights = next(file for file in files(store) if file.path == "weights/model.bin")
+    weights = next(file for file in await files(store) if file.path == "weights/model.bin")
     copying = asyncio.create_task(local_copy.copied(path, weights, tmp_path / "copy"))
     with ThreadPoolExecutor(1) as other:
         await loop.run_in_executor(other, begun.wait, 10)

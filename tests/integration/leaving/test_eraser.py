@@ -73,7 +73,9 @@ async def test_a_long_count_keeps_its_lease_or_stops(
     objects = Objects(database)
     objects.is_taken = is_taken
     claims = LeavingClaims("files", (), (ObjectClaim("files", by_project("files")),))
-    assert await eraser.Eraser(database, cast(Any, objects), claims).once()
+    assert await eraser.Eraser(
+        database, cast(Any, objects), {"files": eraser.ErasurePart(claims)}
+    ).once()
     async with database.autocommit() as connection:
         row = (await connection.execute(sa.select(steps))).one()
     if is_taken:

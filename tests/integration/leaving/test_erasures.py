@@ -189,3 +189,23 @@ async def test_a_hold_stops_what_is_due_and_an_owner_may_leave(front: Front) -> 
         assert (await erased(front, erasure))["state"] == "erased"
         assert (await http.post("/v1/organizations/org-none/hold")).status_code == 404
     await tenant.close()
+
+
+async def test_a_project_that_was_erased_is_in_no_geography(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Whoever places something would hear of it for ever."""
+    stores, leaving = {"objects": "EU", "database": "EU"}, {"grace_seconds": GRACE_SECONDS}
+    modules, data = (*MODULES, "federation", "inference"), tmp_path / "data"
+    sections: dict[str, Any] = {"residency": stores, "leaving": leaving}
+    query = "SELECT geography FROM users_projects WHERE id = %(id)s"
+    async with (
+        running_front(database_url, data, modules, **sections) as front,
+        front.http() as http,
+    ):
+        made = await ok(http.post("/v1/projects", json={"title": "gone", "geography": "EU"}))
+        path = at("/v1/projects", made["id"])
+        erasure = await ok(http.delete(path, params={"title": "gone"}))
+        assert run(front, query, id=made["id"]) == [("EU",)]
+        await erased(front, erasure)
+        assert run(front, query, id=made["id"]) == [("",)]

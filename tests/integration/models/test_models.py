@@ -128,7 +128,7 @@ async def test_missing_short_and_wrong_files_are_found(platform: Platform) -> No
     assert await refused(complete(platform, begun.import_id)) == (
         grpc.StatusCode.FAILED_PRECONDITION, "upload_incomplete",
     )  # fmt: skip
-    prefix = f"models/{(await import_row(platform, begun.import_id)).version_id}/"
+    prefix = (await import_row(platform, begun.import_id)).object_prefix
     await upload(begun.uploads, FILES)
 
     async def put(content: bytes) -> None:

@@ -1,6 +1,7 @@
 """A real runner that compares what it trained with what training began with."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ async def test_a_model_is_compared_with_the_one_that_training_began_with(case: C
     assert result.wins > result.losses
     assert result.fine_tuned.mean_reward > result.base.mean_reward
     assert (result.base.ungraded, result.fine_tuned.ungraded) == (0, 0)
-    assert told.message.startswith("The grader 'close' gives a mean reward of 0.")
+    assert re.match(r"The grader 'close' gives a mean reward of [01]\.", told.message)
     assert told.message.endswith(f"worse on {result.losses}. 1 leave no room for an answer.")
     phases = [event.phase for _, event in sorted(case.agent.events.items()) if event.phase]
     assert phases[-3:] == ["training", "evaluating", "uploading"]

@@ -128,7 +128,8 @@ async def test_a_student_comes_closer_to_its_teacher(case: Case, tiny_model: Pat
     losses = case.agent.values("train_loss")
     assert losses[-1] < 0.9 * losses[0]
     valid = case.agent.values("valid_loss")
-    assert valid[-1] < valid[0]
+    # Measured after each epoch, the first of which may be the best; before it was about losses[0].
+    assert min(valid) < 0.5 * losses[0], (losses, valid)
 
 
 def perturb(case: Case) -> None:

@@ -66,6 +66,24 @@ async def test_demands_of_certificates_are_taken_away(database_url: str, tmp_pat
         assert [it["active"] for it in (await http.get(url)).json()["data"]] == [False]
 
 
+async def test_a_list_of_networks_is_taken_away(database_url: str, tmp_path: Path) -> None:
+    plain = database_url.replace("+psycopg", "")
+    async with running_front(database_url, tmp_path / "data") as front, front.http() as http:
+        me = (await http.get("/v1/me")).json()["principal"]
+        url = f"/v1/organizations/{me['organization_id']}/networks"
+        body = {"networks": ["192.0.2.0/24"], "force": True}
+        assert (await http.put(url, json=body)).status_code == 200
+        await until(lambda: http.get("/v1/me"), holds=lambda got: got.status_code == 403)
+        path = tmp_path / "new.key"
+        done = await recover("--output", str(path), "--without-networks", url=plain)
+        assert done.returncode == 0, done.stderr
+        await until(lambda: http.get("/v1/me"), 2.0, holds=lambda got: got.status_code == 200)
+        assert (await http.get(url)).json()["networks"] == []
+        listed = (await http.get("/v1/audit_events")).json()["data"]
+        (told,) = [one for one in listed if one["action"] == "windlass.admin/recover"]
+        assert "192.0.2.0/24" in told["before"]
+
+
 @pytest.fixture
 def data() -> Iterator[Path]:
     with reachable_folder() as folder:

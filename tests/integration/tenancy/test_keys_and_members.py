@@ -13,6 +13,7 @@ from tests.support.services.member_keys import SECONDS, Key, join, project
 from tests.support.waiting import until
 
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
+from windlass.users.allowed_networks.store import AllowedNetworksStore
 from windlass.users.internal import MAX_CHANGES
 from windlass.users.keys.store import MAX_PEOPLE
 from windlass.users.ownership.recovery import recover
@@ -207,6 +208,27 @@ async def test_a_beat_names_so_many_changed_keys_at_most(owner: Key) -> None:
     # Of more than these any may have changed.
     beat = await heard(MAX_CHANGES + 1)
     assert (len(beat.changed_key_ids), beat.reset) == (0, True)
+
+
+async def test_a_beat_names_an_organization_whose_networks_change(owner: Key) -> None:
+    users = owner.front.app.clients.stub(users_pb2_grpc.UsersInternalServiceStub)
+    beats = aiter(users.WatchKeys(users_pb2.WatchKeysRequest(hears_organizations=True)))
+    # Of the release before, which knows of keys alone.
+    deaf = aiter(users.WatchKeys(users_pb2.WatchKeysRequest()))
+    assert (await anext(beats)).reset
+    assert (await anext(deaf)).reset
+    readers = {(await owner.make("organization_reader")).id for _ in range(3)}
+    me = (await owner.ask("GET", "/v1/me")).json()
+    organization = me["principal"]["organization_id"]
+    await AllowedNetworksStore(owner.front.app.database).clear(organization)
+    while not (beat := await anext(beats)).changed_organization_ids:
+        assert not readers & set(beat.changed_key_ids)
+    assert list(beat.changed_organization_ids) == [organization]
+    # Only those of operators, which are known by where they act.
+    assert not readers & set(beat.changed_key_ids)
+    async with asyncio.timeout(SECONDS):
+        while not (await anext(deaf)).reset:
+            pass
 
 
 async def service_account(owner: Key, room: str, role: str = "project_owner") -> None:

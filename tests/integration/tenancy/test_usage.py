@@ -48,7 +48,7 @@ async def test_a_record_counts_once_however_often_it_comes(store: UsageStore) ->
     await store.append([ONE, replace(ONE, id="r2", model='o"dd\\ é')])
     await store.append([ONE])
     await store.append([])
-    assert await sums(store, query()) == [(1, 20, 10, 0, 0, 2, 0)]
+    assert await sums(store, query()) == [(1, 20, 10, 0, 0, 0, 2, 0)]
 
 
 async def test_cached_reasoning_and_estimated_tokens_have_sums_of_their_own(
@@ -58,7 +58,7 @@ async def test_cached_reasoning_and_estimated_tokens_have_sums_of_their_own(
         ONE, id="r2", input_cached_tokens=8, output_reasoning_tokens=3, estimated=True, status=499
     )
     await store.append([ONE, cut, replace(cut, id="r3", organization_id="org-b")])
-    assert await sums(store, query()) == [(1, 20, 10, 8, 3, 2, 1)]
+    assert await sums(store, query()) == [(1, 20, 10, 8, 3, 0, 2, 1)]
 
 
 async def test_groups_and_filters(store: UsageStore) -> None:
@@ -66,19 +66,19 @@ async def test_groups_and_filters(store: UsageStore) -> None:
         [ONE, replace(ONE, id="r2", model="other", key_id="key_2"), replace(ONE, id="r3", kind=4)]
     )
     assert await sums(store, query(group_by=["model"])) == [
-        ("other", 1, 10, 5, 0, 0, 1, 0),
-        ("toy", 1, 10, 5, 0, 0, 1, 0),
-        ("toy", 4, 10, 5, 0, 0, 1, 0),
+        ("other", 1, 10, 5, 0, 0, 0, 1, 0),
+        ("toy", 1, 10, 5, 0, 0, 0, 1, 0),
+        ("toy", 4, 10, 5, 0, 0, 0, 1, 0),
     ]  # fmt: skip
     assert await sums(store, query(group_by=["kind", "model"], filters={"model": ["toy"]})) == [
-        (1, "toy", 10, 5, 0, 0, 1, 0),
-        (4, "toy", 10, 5, 0, 0, 1, 0),
+        (1, "toy", 10, 5, 0, 0, 0, 1, 0),
+        (4, "toy", 10, 5, 0, 0, 0, 1, 0),
     ]
 
 
 async def test_tokens_learned_from_are_not_added_to_those_of_requests(store: UsageStore) -> None:
     await store.append([ONE, replace(ONE, id="ftjob-1/1", kind=4, input_tokens=9000)])
-    assert await sums(store, query()) == [(1, 10, 5, 0, 0, 1, 0), (4, 9000, 5, 0, 0, 1, 0)]
+    assert await sums(store, query()) == [(1, 10, 5, 0, 0, 0, 1, 0), (4, 9000, 5, 0, 0, 0, 1, 0)]
 
 
 async def test_a_tenant_sees_its_own(store: UsageStore) -> None:
@@ -89,8 +89,8 @@ async def test_a_tenant_sees_its_own(store: UsageStore) -> None:
             replace(ONE, id="r3", organization_id="org-b", project_id="proj-c"),
         ]
     )
-    assert await sums(store, query(OWNER)) == [(1, 20, 10, 0, 0, 2, 0)]
-    assert await sums(store, query(MEMBER)) == [(1, 10, 5, 0, 0, 1, 0)]
+    assert await sums(store, query(OWNER)) == [(1, 20, 10, 0, 0, 0, 2, 0)]
+    assert await sums(store, query(MEMBER)) == [(1, 10, 5, 0, 0, 0, 1, 0)]
     assert await sums(store, query(MEMBER, filters={"project_id": ["proj-b"]})) == []
     assert await sums(store, query(OWNER, filters={"project_id": ["proj-c"]})) == []
 

@@ -19,6 +19,7 @@ from tests.support.waiting import until
 
 from windlass.api.sessions.v1.sessions_pb2 import Chunk, Target
 from windlass.api.sessions.v1.sessions_pb2_grpc import SessionsInternalServiceStub
+from windlass.core.rpc.tokens import TokenAuthority
 from windlass.gateway.inference.engines import tunnel
 from windlass.tunnel.byte_stream import StreamCall
 from windlass.tunnel.lanes import CarryStub, Lanes
@@ -96,6 +97,25 @@ async def test_connections_share_a_call_and_end_by_themselves(site: Site) -> Non
     await connections[1].exchange(b"POST / HTTP/1.1\r\n\r\n")
     await lanes.close()
     await until(lambda: not site.open)
+
+
+@pytest.mark.parametrize("kind", ["gateway", "tuning", "service"])
+async def test_only_gateways_and_the_tuning_service_connect(site: Site, kind: str) -> None:
+    ours = TokenAuthority(site.replica.app.database, kind=kind, name="test")
+    await ours.rotate()
+    call = CarryStub(site.channel).Carry(metadata=(("windlass-service", ours.sign_service()),))
+    if kind == "service":
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+        return
+
+    async def close() -> None:
+        call.cancel()
+
+    lanes = Lanes(lambda: (call, close))
+    connection, _ = await tunnel.connect(lanes, site.address())
+    await connection.exchange(b"POST / HTTP/1.1\r\n\r\n")
+    assert await connection.read() == b"{}"
+    await lanes.close()
 
 
 async def test_a_refusal_is_told_and_harms_no_other(site: Site) -> None:

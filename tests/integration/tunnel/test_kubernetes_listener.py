@@ -19,6 +19,7 @@ from tests.support.services.access_plane import (
 )
 from tests.support.waiting import until
 
+from windlass.api.users.v1 import networks_pb2, networks_pb2_grpc
 from windlass.core.rpc.auth import Principal
 from windlass.policy import permissions_of
 
@@ -105,6 +106,35 @@ async def test_a_key_is_taken_from_its_networks_alone(plane: AccessPlane, acme: 
         answer = await client.ask(pods, access.token, *lines)
         assert answer.status == status, lines
         assert status == 200 or "not taken from your address" in answer.message
+    client.close()
+
+
+async def test_an_organization_is_used_from_its_networks_alone(
+    plane: AccessPlane, acme: Tenant
+) -> None:
+    operator = Principal(
+        acme.principal.organization_id, "", "boss", "", ("platform_admin",),
+        permissions_of(("platform_admin",)),
+    )  # fmt: skip
+    access = await acme.access()
+    client = await RawClient.connect(access)
+    pods = "GET /api/v1/namespaces/windlass-acme/pods"
+    near, far = "X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 192.0.2.7"
+    assert (await client.ask(pods, access.token, far)).status == 200
+    await plane.stub(networks_pb2_grpc.AllowedNetworksServiceStub).PutAllowedNetworks(
+        networks_pb2.PutAllowedNetworksRequest(
+            organization_id=operator.organization_id, networks=["203.0.113.0/24"], force=True
+        ),
+        **plane.calling(operator),
+    )
+    await until(
+        lambda: client.ask(pods, access.token, far), 2.0, holds=lambda got: got.status == 403
+    )
+    refused = await client.ask(pods, access.token, far)
+    assert "its organization is not used from your address" in refused.message
+    assert (await client.ask(pods, access.token)).status == 403
+    assert (await client.ask(pods, access.token, near)).status == 200
+    assert (await client.ask(pods, access.token, near, far)).status == 403
     client.close()
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.environments.made_once import environment, once
+from tests.support.environments.made_once import CACHE, environment, once
 
 PYTHON = ("langchain-openai==1.7.3", "langchain==1.4.7", "litellm[mcp]==1.106.2")
 GENERATOR = ("openapi-python-client==0.29.1",)
@@ -31,4 +31,4 @@ def node_modules() -> Path:
             ["npm", "install", "--prefix", folder, *quiet, *NODE], check=True, stdout=sys.stderr
         )
 
-    return once("node-clients", "\n".join(NODE), make) / "node_modules"
+    return once("node-clients", "\n".join(NODE), make, home=CACHE) / "node_modules"

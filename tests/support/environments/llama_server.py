@@ -37,11 +37,9 @@ def llama_server() -> Path:
 
 def built() -> Path:
     """The program, made once."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass"
-    home.mkdir(parents=True, exist_ok=True)
-    return made_once.once("llama-server", "\n".join((_PACKAGE, *_OPTIONS)), _make, home=home) / (
-        "llama-server"
-    )
+    made_of = "\n".join((_PACKAGE, *_OPTIONS))
+    home = made_once.CACHE
+    return made_once.once("llama-server", made_of, _make, home=home) / "llama-server"
 
 
 def _make(target: Path) -> None:

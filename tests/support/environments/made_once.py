@@ -1,11 +1,12 @@
 """Cache of slow test assets: environments of other programs, small models.
 
 Each is made by whoever needs it first, under a lock that the kernel frees when its holder dies,
-and kept in `build/` until what it is made of changes.
+and kept in `build/`, or where all checkouts find it, until what it is made of changes.
 `python -m tests.support.environments.made_once` makes the environments beforehand.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from tests.support.environments.locks import locked
 from windlass.demo.tiny_model import make_tiny_model
 
 BUILD = Path(__file__).resolve().parents[3] / "build"
+# What depends on no checkout stays for the next one.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass"
 _MARK = ".complete"
 
 
@@ -32,6 +35,7 @@ def once(
     # In its final place from the beginning, since the scripts of an environment name it; the mark
     # alone says that it is whole.
     home = home or BUILD
+    home.mkdir(parents=True, exist_ok=True)
     folder = home / f"{name}-{digest}"
     if not (folder / _MARK).exists():
         with locked(home / f"{name}.lock"):
@@ -56,7 +60,7 @@ def environment(name: str, *requirements: str) -> Path:
         options = ("--disable-pip-version-check", "--no-compile")
         subprocess.run([*pip, *options, *requirements], check=True, stdout=sys.stderr)
 
-    return once(name, "\n".join((sys.version, *requirements)), make) / "bin"
+    return once(name, "\n".join((sys.version, *requirements)), make, home=CACHE) / "bin"
 
 
 def tiny_model() -> Path:

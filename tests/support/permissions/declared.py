@@ -1,7 +1,7 @@
 """Permissions that each route asks for, as its own code says when it is run without services."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -102,15 +102,19 @@ def open_routes() -> set[str]:
     """The routes that the code declares to be for everybody."""
     api = make_api(MagicMock(), MagicMock(), MagicMock())
     described = {one.name for one in operations(make_document(api)) if one.is_open}
-    # FastAPI keeps what it includes as routers, under a type of its own.
-    routers: list[Any] = [*api.routes]
     return described | {
         f"{method} {route.path}"
-        for included in routers
-        for route in included.original_router.routes
+        for route in routes_of(api.routes)
         if not route.include_in_schema and route.path not in KEYED_PAGES
         for method in route.methods
     }
+
+
+def routes_of(routes: Sequence[Any]) -> Iterator[Any]:
+    """Yields routes; FastAPI keeps what it includes as routers, under a type of its own."""
+    for one in routes:
+        included = getattr(one, "original_router", None)
+        yield from [one] if included is None else included.routes
 
 
 def _outside(operation: Operation) -> tuple[str, ...]:

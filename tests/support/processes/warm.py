@@ -18,7 +18,17 @@ from windlass.backends.trl.config import ENTRY_MODULE
 
 # The script that an installation has on its path.
 PROGRAM = [str(Path(sys.executable).parent / "windlass")]
-_TARGETS = ("users", "rbac", "files", "models", "clusters", "jobs", "federation", "inference")
+_TARGETS = (
+    "users",
+    "rbac",
+    "files",
+    "models",
+    "clusters",
+    "jobs",
+    "federation",
+    "inference",
+    "tuning",
+)
 _IMPORTED = (
     *("windlass.cli", "windlass.serve", "windlass.embedded_agent", "uvloop"),
     *("windlass_agent.__main__", "windlass_agent.agent"),

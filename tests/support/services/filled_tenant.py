@@ -46,6 +46,7 @@ class Tenant:
             f"models/mv-{mark}/config.json",
             f"artifacts/{self.project}/j/1/model-1/a.bin",
             f"logs/ftjob-{self.id}/1/000000000000-a",
+            f"tuning/{self.project}/checkpoints/ckpt-{mark}/adapter.bin",
         ):
             await objects.put(key, _chunks(mark.encode()))
         run(self.front, _ROWS, org=self.id, proj=self.project, mark=mark)
@@ -71,6 +72,26 @@ INSERT INTO usage_records (id, at_ms, organization_id, project_id, user_id, key_
 INSERT INTO inference_servings (project_id, model, organization_id, version_id,
   engine_version_id, min_replicas, updated_at)
   VALUES (%(proj)s, %(mark)s, %(org)s, 'mv-' || %(mark)s, 'mv-' || %(mark)s, 0, 1);
+INSERT INTO tuning_sessions (id, organization_id, project_id, user_id, tags, user_metadata,
+  sdk_version, display_name, created_at, heartbeat_at) VALUES ('session-' || %(mark)s, %(org)s,
+  %(proj)s, 'u', '[]', '{}', '', %(mark)s, 1, 4102444800);
+INSERT INTO tuning_runs (id, organization_id, project_id, user_id, session_id, base_model, settings,
+  user_metadata, created_at, last_request_at) VALUES ('session-' || %(mark)s || ':train:0', %(org)s,
+  %(proj)s, 'u', 'session-' || %(mark)s, 'toy', '{}', '{}', 1, 1);
+INSERT INTO tuning_operations (id, organization_id, project_id, run_id, sampler_id, seq_id, digest,
+  state, finished_at, created_at) VALUES ('op-' || %(mark)s, %(org)s, %(proj)s,
+  'session-' || %(mark)s || ':train:0', '', 1, '', 'done', 4102444800, 1);
+INSERT INTO tuning_checkpoints (id, organization_id, project_id, run_id, base_model, settings, name,
+  is_for_sampler, user_metadata, state, created_at) VALUES ('ckpt-' || %(mark)s, %(org)s, %(proj)s,
+  'session-' || %(mark)s || ':train:0', 'toy', '{}', %(mark)s, false, '{}', 'ready', 1);
+INSERT INTO tuning_samplers (id, organization_id, project_id, session_id, base_model, checkpoint_id,
+  run_id, path, created_at) VALUES ('session-' || %(mark)s || ':sample:0', %(org)s, %(proj)s,
+  'session-' || %(mark)s, 'toy', '', '', '', 1);
+INSERT INTO tuning_losses (id, organization_id, project_id, user_id, session_id, name, document,
+  created_at) VALUES ('loss-' || %(mark)s, %(org)s, %(proj)s, 'u', 'session-' || %(mark)s,
+  %(mark)s, '{}', 1);
+INSERT INTO tuning_loans (digest, organization_id, project_id, checkpoint_id, expires_at)
+  VALUES (sha256(%(mark)s::bytea), %(org)s, %(proj)s, 'ckpt-' || %(mark)s, 4102444800);
 INSERT INTO users_people (organization_id, user_id, email, name, created_at, updated_at)
   VALUES (%(org)s, 'user-1', 'ann@' || %(mark)s, %(mark)s, 1, 1);
 """

@@ -34,7 +34,10 @@ from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.inference_api.routes import ABORT
 from windlass.serve import make_app, make_store
 
-MODULES = ("users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "gateway")
+MODULES = (
+    "users", "rbac", "files", "models", "clusters", "jobs", "usage", "sessions", "tuning",
+    "gateway",
+)  # fmt: skip
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 

@@ -24,14 +24,14 @@ from windlass.core.app import App, runtime_dir
 from windlass.core.config import Settings
 from windlass.core.db import Database
 from windlass.core.keyring import open_keyring
-from windlass.core.objects import FilesystemStore, ObjectRoutes
+from windlass.core.objects import ObjectRoutes, ServedStore
 from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.model_scope import ModelScope
 from windlass.core.rpc.tokens import TokenAuthority
 from windlass.serve import make_app, make_store
 
 SERVICES = ("users", "files", "models", "clusters", "jobs", "inference", "usage", "sessions")
-ALL = frozenset({"models.read", "models.write"})
+ALL = frozenset({"models.read", "models.write", "engines.train"})
 
 
 @dataclass
@@ -181,7 +181,7 @@ async def running_platform(
     )  # fmt: skip
     await targets.build(app, services)
     stop = asyncio.Event()
-    async with _object_server(objects, settings.http.port):
+    async with _object_server(app.objects, settings.http.port):
         running = asyncio.create_task(app.run(stop, socket))
         ready = asyncio.create_task(app.ready.wait())
         await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -198,8 +198,7 @@ async def running_platform(
 
 
 @asynccontextmanager
-async def _object_server(objects: Any, port: int) -> AsyncIterator[None]:
-    assert isinstance(objects, FilesystemStore)
+async def _object_server(objects: ServedStore, port: int) -> AsyncIterator[None]:
     config = uvicorn.Config(ObjectRoutes(objects), port=port, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     # The test's own loop keeps its signals.

@@ -67,6 +67,22 @@ async def signed_in(owner: Key, person: str, **query: str) -> Key:
     return Key(owner.front, body["session_id"], body["access_token"], body)
 
 
+async def session_at(url: str, browser: Browser) -> dict[str, Any]:
+    """What a command line of somebody whom the installation knows gets at an address."""
+    query = {"redirect_uri": LOOPBACK, "state": "s", "code_challenge": challenge()}
+    page = await browser.open(f"{url}/login?{urlencode(query)}", until=LOOPBACK)
+    form = {
+        "grant_type": "authorization_code",
+        "code": parse_qs(urlsplit(page.headers["location"]).query)["code"][0],
+        "code_verifier": VERIFIER,
+        "redirect_uri": LOOPBACK,
+    }
+    answer = await browser.http.post(f"{url}/login/token", data=form)
+    assert answer.status_code == 200, answer.text
+    session: dict[str, Any] = answer.json()
+    return session
+
+
 async def by_invite(owner: Key, person: str, **body: Any) -> Key:
     link = await invite(owner, **body)
     return await signed_in(owner, person, invite=link.rpartition("/")[2])

@@ -83,8 +83,8 @@ def test_secrets_do_not_print() -> None:
 def test_a_module_alone_needs_addresses() -> None:
     assert missing_peers(expand(["all"]), []) == []
     missing = missing_peers(expand(["files"]), [])
-    assert missing == [("files", "jobs")]
-    assert missing_peers(expand(["files"]), ["jobs"]) == []
+    assert missing == [("files", "jobs"), ("files", "users")]
+    assert missing_peers(expand(["files"]), ["jobs", "users"]) == []
     with pytest.raises(ValueError, match="unknown target"):
         expand(["nonsense"])
 

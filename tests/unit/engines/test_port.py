@@ -42,11 +42,11 @@ def test_a_wrong_address_is_refused(address: str) -> None:
 async def test_what_is_not_declared_is_refused_before_any_call() -> None:
     control = engines()["builtin"].control("unix:///nowhere/engine.sock")
     sglang = SglangEngine(Path("python")).control("unix:///nowhere/engine.sock")
-    for call in (sglang.sleep(), sglang.wake(), sglang.asleep(), control.weight_version()):
+    for call in (sglang.sleep(), sglang.wake(), sglang.asleep(), sglang.weight_version()):
         with pytest.raises(CapabilityMissing):
             await call
     with pytest.raises(CapabilityMissing, match="weight_updates"):
-        await control.update_weights(2, Path("/models/two"))
+        await sglang.update_weights(2, Path("/models/two"))
     assert await control.ready() is False
     with pytest.raises(EngineError, match="did not answer"):
         await control.loaded_adapters()

@@ -44,6 +44,7 @@ class World:
     permissions: dict[str, set[str]] = field(default_factory=dict)
     expires_at: int = 0
     networks: list[str] = field(default_factory=list)
+    organization_networks: list[str] = field(default_factory=list)
     demands: dict[str, list[auth_pb2.CertificateDemand]] = field(default_factory=dict)
     namespaces: dict[str, str] = field(default_factory=lambda: {"proj": "ns"})
     away: bool = False
@@ -70,6 +71,7 @@ class World:
             expires_at=self.expires_at,
             networks=self.networks,
             certificate_demands=self.demands.get(request.key_id, ()),
+            organization_networks=self.organization_networks,
         )
 
     async def ListCapacity(self, request: Any, timeout: float) -> AsyncIterator[Any]:
@@ -210,11 +212,12 @@ async def test_a_key_that_reaches_its_end_is_noticed_without_a_beat(
     assert isinstance(await ends(one), Unauthenticated)
 
 
+@pytest.mark.parametrize("whose", ["networks", "organization_networks"])
 async def test_a_key_that_is_taken_from_elsewhere_alone_ends_what_is_open(
-    live: ActiveConnections, world: World
+    live: ActiveConnections, world: World, whose: str
 ) -> None:
     near, far = await held(live), await held(live, address="192.0.2.7")
-    world.networks = ["10.0.0.0/8"]
+    setattr(world, whose, ["10.0.0.0/8"])
     world.change("key-ann", {"sessions.read"})
     assert isinstance(await ends(far), PermissionDenied)
     assert not near.ended.done()

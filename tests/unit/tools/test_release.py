@@ -50,6 +50,8 @@ def tree(tmp_path: Path) -> Path:
         ".gitignore": "dist/\n",
         "CHANGELOG.md": CHANGELOG,
         "pyproject.toml": PROJECT,
+        "plugin/pyproject.toml": PROJECT.replace("windlass", "beside"),
+        "plugin/beside/__init__.py": "",
         "windlass/__init__.py": "",
         "deploy/helm/Chart.yaml": "name: agent\nversion: 0.2.0\nappVersion: 0.2.0\n",
         "deploy/docker/agent.Dockerfile": "# docker build -t ghcr.io/windlass/agent:0.2.0 .\n",
@@ -87,7 +89,8 @@ def test_a_release_is_built_and_neither_committed_nor_tagged(
 ) -> None:
     release.main(tree)
     built = sorted(path.name for path in (tree / "dist").iterdir() if path.name != ".gitignore")
-    assert built == ["windlass-0.2.0-py3-none-any.whl", "windlass-0.2.0.tar.gz"]
+    ends = ("-0.2.0-py3-none-any.whl", "-0.2.0.tar.gz")
+    assert built == [name + end for name in ("beside", "windlass") for end in ends]
     assert "git tag --annotate v0.2.0" in capfd.readouterr().out
     assert git(tree, "tag") == ""
     assert git(tree, "status", "--porcelain") == " M CHANGELOG.md\n"
@@ -97,6 +100,7 @@ def test_a_release_is_built_and_neither_committed_nor_tagged(
     ("name", "old", "new", "reason"),
     [
         ("pyproject.toml", '"0.2.0"', '"0.1.0"', "0.1.0 is released already"),
+        ("plugin/pyproject.toml", '"0.2.0"', '"0.1.0"', "plugin/pyproject.toml: 0.1.0"),
         ("deploy/helm/Chart.yaml", "appVersion: 0.2.0", "appVersion: 0.1.0", "Chart.yaml: 0.1.0"),
         ("deploy/docker/agent.Dockerfile", ":0.2.0", ":0.1.0", "agent.Dockerfile: 0.1.0"),
         ("CHANGELOG.md", "### Added\n- A thing.\n", "", "nothing under"),

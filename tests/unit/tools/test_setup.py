@@ -80,7 +80,11 @@ def test_what_runs_comes_before_what_tests(venv: Path, setup: Setup) -> None:
     assert not any("dev" in line for line in first)
     assert (setup("runtime"), installed(venv)) == ("", [])
     assert "what its tests need" in setup()
-    assert installed(venv) == ["--quiet --constraint constraints.txt windlass[dev]"]
+    assert installed(venv) == [
+        "--quiet --constraint constraints.txt windlass[dev]",
+        "--quiet --constraint constraints.txt --no-build-isolation --editable plugin",
+        "--quiet --no-deps apollo-torch==1.0.3",
+    ]
     assert (setup(), setup("runtime"), installed(venv)) == ("", "", [])
 
 
@@ -91,6 +95,8 @@ def test_everything_comes_once(venv: Path, setup: Setup) -> None:
         "editables",
         ".[all]",
         "windlass[dev]",
+        "plugin",
+        "apollo-torch==1.0.3",
     ]
 
 

@@ -17,6 +17,7 @@ from windlass_agent.engines.builtin.generation.model import LoadedModel, Task
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.generation.sequence import Sequence, StepOutput
 from windlass_agent.engines.builtin.generation.sleeping import ModelSleep
+from windlass_agent.engines.builtin.generation.weight_updates import WeightVersions
 from windlass_agent.engines.builtin.text.detokenize import Decode, Detokenizer
 from windlass_agent.engines.builtin.tools.learning import Learner
 
@@ -36,6 +37,7 @@ class EngineService:
     grammars: Grammars
     tools: Learner
     sleep: ModelSleep
+    versions: WeightVersions
     embedding_places: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(EMBEDDINGS_AT_ONCE)
     )

@@ -13,7 +13,14 @@ from windlass_agent.engines.commands.releases import has_release
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.http_control import HttpControl
 from windlass_agent.engines.load import LoadNames
-from windlass_agent.engines.port import CONCURRENCY, EngineCapabilities, EngineControl, EngineSpec
+from windlass_agent.engines.port import (
+    CONCURRENCY,
+    CapabilityMissing,
+    EngineCapabilities,
+    EngineControl,
+    EngineKind,
+    EngineSpec,
+)
 
 CAPABILITIES = EngineCapabilities(
     adapters=True, cache_salt=True, routes=(ABORT,), max_concurrency=CONCURRENCY
@@ -87,6 +94,10 @@ class SglangEngine:
     def sleeps(self, gpus: int) -> bool:
         """Returns False: a request that comes while it releases its memory would end it."""
         return False
+
+    def trained(self) -> EngineKind:
+        """Raises CapabilityMissing."""
+        raise CapabilityMissing(self.name, "training")
 
     def programs(self) -> tuple[Path, ...]:
         """The environment's."""

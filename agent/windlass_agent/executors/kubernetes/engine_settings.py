@@ -15,7 +15,8 @@ from pydantic import (
 
 from windlass.engine_flags import check_flag, check_sglang_flag
 from windlass.kubernetes import names
-from windlass_agent.engines.pods import COMPLETED
+from windlass_agent.engines.in_pods.kinds import COMPLETED
+from windlass_agent.engines.in_pods.trainer import TRAINER
 from windlass_agent.executors.kubernetes.overlay import check_overlay
 from windlass_agent.kube.errors import Unrenderable
 
@@ -26,6 +27,7 @@ ENGINE, KEEPER, SERVER = "engine", "keeper", "server"
 ClaimName = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Claim", value))]
 PriorityClass = Annotated[str, AfterValidator(lambda value: names.label_value("Name", value))]
 Namespace = Annotated[str, AfterValidator(lambda value: names.dns_label("Namespace", value))]
+NodeLabels = Annotated[dict[str, str], AfterValidator(names.node_selector)]
 PodLabels = Annotated[dict[str, str], AfterValidator(names.label_selector)]
 
 
@@ -80,6 +82,19 @@ class EngineImage(PythonImage):
         "",
         pattern=r"^[^\s]{0,500}$",
         description="What it starts in their own image: llama.cpp's server, or SGLang's Python.",
+    )
+
+
+class TrainerSettings(_Part):
+    """Pods of the tuning service, which train all parameters of a model and sample from it."""
+
+    image: str = Field("", description="Image of ours that has the runner; empty: none run here.")
+    python: str = Field("python", description="Interpreter in the image.")
+    memory_bytes: int = Field(
+        0, ge=0, description="Memory of each; 0: by its role and the size of the weights."
+    )
+    node_selectors: dict[Literal["trainer", "sampler"], NodeLabels] = Field(
+        {}, description="Labels of the nodes that pods of a role go to, such as `pool: training`."
     )
 
 
@@ -142,6 +157,7 @@ class EngineSettings(_Part):
         PythonImage(image="ghcr.io/windlass/agent:0.1.0", python="python"),
         description="Image of the container beside the engine.",
     )
+    trainers: TrainerSettings = TrainerSettings()
     slots: int = Field(
         64, ge=0, le=10_000, description="Engines beyond which other clusters are preferred."
     )
@@ -226,6 +242,8 @@ class EngineSettings(_Part):
 
     def image_of(self, engine: str) -> EngineImage:
         """The image of a kind of engine; raises Unrenderable without one."""
+        if engine == TRAINER and self.trainers.image:
+            return EngineImage(image=self.trainers.image, python=self.trainers.python)
         for name, image in self.images.items():
             if name == engine:
                 return image

@@ -25,6 +25,7 @@ from windlass_agent.executors.process.jobs.records import Records
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
 from windlass_agent.executors.process.jobs.spares import Spares
 from windlass_agent.executors.process.prefetches import PrefetchDriver
+from windlass_agent.executors.process.trainings.driver import EngineTrainingDriver
 from windlass_agent.folders import private_folder, socket_folder
 from windlass_agent.machine import Machine
 from windlass_agent.machine.backends import installed_libraries, runnable_backends
@@ -51,13 +52,15 @@ def process_executor(
     spare_idle_seconds: float = 0.0,
     direct: clusters_pb2.DirectEndpoint | None = None,
     local_objects: LocalObjects = no_objects,
+    weights_folder: Path | None = None,
 ) -> ProcessExecutor:
     """The executor of one agent, with everything that it remembers under `data`.
 
     `torchtune_python` runs TorchTune jobs where the agent's own Python cannot, `programs` engines
     other than the built-in one; `spare_trainers` is how many trainers wait for a job once one has
     run here, each for at most `spare_idle_seconds`. `direct` leads to engines beside the tunnel.
-    `local_objects` knows the files of a store that is a folder of this machine.
+    `local_objects` knows the files of a store that is a folder of this machine; `weights_folder`
+    has versions of weights that engines follow.
     Raises NoConfinement where `confinement` is required and cannot be had.
     """
     walls = confine(confinement)
@@ -109,11 +112,16 @@ def process_executor(
         changed=changed,
         stop_on_close=stop_on_close,
         confinement=walls,
+        weights=weights_folder,
+        local_objects=local_objects,
     )
     drivers: dict[str, WorkloadDriver] = {
         "job": ProcessJobDriver(context, stop_on_close=stop_on_close),
         "engine": engine_driver,
         "prefetch": PrefetchDriver(models, changed),
+        "engine_training": EngineTrainingDriver(
+            private_folder(data / "trainings"), engine_driver.trained, changed
+        ),
         "stack": AdoptedDriver(
             sockets=sockets, drain_seconds=engine_drain_seconds, changed=changed
         ),
@@ -126,6 +134,7 @@ def process_executor(
         engines=engines,
         kinds=(*sorted(kinds), ADOPTED),
         sleeping=tuple(sorted(name for name, kind in kinds.items() if kind.sleeps(share.gpus))),
+        training=tuple(sorted(name for name, kind in kinds.items() if kind.capabilities.training)),
         runners=server,
         backends=runnable_backends(torchtune_python),
         libraries=installed_libraries(),

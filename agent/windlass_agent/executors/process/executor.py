@@ -22,10 +22,10 @@ log = telemetry.logger("executor")
 class ProcessExecutor:
     """An Executor of this machine. `drivers` are by the name of a workload's `spec` field.
 
-    `kinds` are those of engines that can run here and `sleeping` those that can sleep, `backends`
-    those whose jobs can run, `libraries` what some of their settings need. `versions` are those of
-    models whose files are here. `direct` leads to engines beside the tunnel. What fits on the
-    devices is not known without `tells_memory`.
+    `kinds` are those of engines that can run here, `sleeping` those that can sleep and `training`
+    those that can be trained in their own memory, `backends` those whose jobs can run, `libraries`
+    what some of their settings need. `versions` are those of models whose files are here. `direct`
+    leads to engines beside the tunnel. What fits on devices is not known without `tells_memory`.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class ProcessExecutor:
         runners: RunnerServer,
         kinds: Sequence[str],
         sleeping: Sequence[str],
+        training: Sequence[str] = (),
         backends: Sequence[str],
         libraries: Sequence[str] = (),
         versions: Callable[[], Sequence[str]],
@@ -50,6 +51,7 @@ class ProcessExecutor:
         self._tells_memory = tells_memory
         self._kinds = kinds
         self._sleeping = sleeping
+        self._training = training
         self._backends = backends
         self._libraries = libraries
         self._versions = versions
@@ -137,6 +139,7 @@ class ProcessExecutor:
             ],
             engines=self._kinds,
             sleeping_engines=self._sleeping,
+            training_engines=self._training,
             backends=self._backends,
             libraries=self._libraries,
             keeps_models="prefetch" in self._drivers,

@@ -17,7 +17,7 @@ from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import Item
 from windlass.cli.framework.context import Context, Contexts, ServerConnection
 from windlass.cli.framework.failures import USAGE, Problem
-from windlass.cli.framework.renewal import with_session
+from windlass.cli.framework.renewal import renewed, with_session
 
 app = group("Who you are to a server, and what you may do.")
 add_questions(app)
@@ -31,7 +31,7 @@ Name = Annotated[str, typer.Option(help="Name under which the server is stored."
 @command(app, "login")
 def login(
     call: Call,
-    name: Name = "default",
+    name: Name = context.USUAL,
     web: Annotated[
         bool, typer.Option("--web", help="Sign in with a browser on this machine.")
     ] = False,
@@ -43,7 +43,8 @@ def login(
         str, typer.Option(help="Address by which your organization is found, with --web.")
     ] = "",
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Show again who you are, with --web.")
+        bool,
+        typer.Option("--fresh", help="Show again who you are, with --web or --device."),
     ] = False,
 ) -> None:
     """Signs in, or verifies a key and stores it; without --api-key it is asked for, or read from
@@ -52,7 +53,11 @@ def login(
     stored, flags = context.load(), call.flags
     entry = _server(call, stored.known.get(name))
     if web or device:
-        along = {"invite": invite, "email": email, "fresh": "true" if fresh else ""}
+        along = {"invite": invite, "email": email, "organization": flags.organization}
+        if fresh:
+            along["fresh"] = "true"
+            if not any(along[name] for name in ("invite", "email", "organization")):
+                along["organization"] = _present_organization(call, name)
         entry = _signed_in(call, entry, web=web, along=along)
         flags = replace(flags, organization="")
     else:
@@ -106,15 +111,32 @@ def _signed_in(call: Call, entry: Context, *, web: bool, along: Mapping[str, str
 
     from windlass.cli.access import sign_in
 
-    named = {"organization": call.flags.organization}
     if web:
-        tokens = sign_in.by_browser(
-            entry.base_url, {**named, **along}, ca=entry.ca, note=call.out.note
-        )
+        tokens = sign_in.by_browser(entry.base_url, along, ca=entry.ca, note=call.out.note)
     else:
+        named = {name: along.get(name, "") for name in ("organization", "fresh")}
         named["device"] = f"windlass on {socket.gethostname()}"
         tokens = sign_in.by_code(entry.base_url, named, ca=entry.ca, note=call.out.note)
     return with_session(entry, tokens)
+
+
+def _present_organization(call: Call, name: str) -> str:
+    """The organization of a context's session, whose issuers may be its own; empty where it ended.
+
+    So whoever is told to sign in anew names nothing that was named once.
+    """
+    from windlass.client.errors import ConnectionFailed, WindlassError
+
+    try:
+        entry = renewed(context.load(), name).known.get(name)
+        if entry is None or not entry.refresh_token:
+            return ""
+        connection = ServerConnection(entry.base_url, entry.api_key, "", "", "login", entry.ca)
+        with call.session(connection) as client:
+            found = client.get("/v1/me")["principal"]["organization_id"]
+    except (Problem, WindlassError, ConnectionFailed):
+        return ""
+    return str(found)
 
 
 def _key(call: Call) -> str:

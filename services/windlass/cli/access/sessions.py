@@ -1,4 +1,4 @@
-"""`windlass auth sessions` and `end-session`."""
+"""`windlass auth sessions`, `explain` and `end-session`."""
 
 from typing import Annotated
 
@@ -10,6 +10,9 @@ from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 PATH = "/v1/auth/sessions"
+User = Annotated[
+    str, typer.Option(metavar="USER_ID", help="Of a member, for who sees the whole organization.")
+]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID")]
 _COLUMNS = {
     "ID": field("id"),
@@ -28,7 +31,7 @@ def _group(one: Item) -> str:
 
 def _role(one: Item) -> str:
     where = f"in {one['project_id']}" if one["project_id"] else "in the organization"
-    by = f"by the group {one['group_id']}" if one["group_id"] else "given to you"
+    by = f"by the group {one['group_id']}" if one["group_id"] else "given"
     return f"{one['name']} {where}, {by if one['role_id'] else 'by membership'}"
 
 
@@ -41,9 +44,10 @@ def add_sessions(app: typer.Typer) -> None:
         show_list(call, call.client.pages(PATH), _COLUMNS, limit=limit, everything=everything)
 
     @command(app, "explain")
-    def explain(call: Call) -> None:
-        """Says how you signed in, and what your groups and roles come from."""
-        found = call.client.get("/v1/auth/explanation")
+    def explain(call: Call, user: User = "") -> None:
+        """Says how you or a member signed in, and what groups and roles come from."""
+        path = at("/v1/members", user, "explanation") if user else "/v1/auth/explanation"
+        found = call.client.get(path)
         call.out.item(
             {
                 "id": found["subject"] or None,

@@ -106,16 +106,17 @@ def use(
         bool, typer.Option("--rotate", help="Make another data key by the key that it has.")
     ] = False,
 ) -> None:
-    """Seals a project's secrets under a key; without one, under the installation's."""
+    """Seals a project's secrets and objects under a key; without one, under the installation's."""
     if rotate and external_key_id:
         raise Problem("--rotate keeps the key that the project has: name none.", USAGE)
     body = {"rotate_data_key": True} if rotate else {"external_key_id": external_key_id}
     call.out.item(call.client.post(at(PROJECTS, project_id), body))
+    call.out.note("Objects that were there before the project's first key stay as they are.")
 
 
 @command(app, "delete")
 def delete(call: Call, external_key_id: KeyId, yes: Yes = False) -> None:
-    """Forgets a key that no project's secrets are sealed under."""
+    """Forgets a key that nothing of a project is sealed under."""
     call.confirm(f"Forget {external_key_id}?", yes)
     call.client.delete(at(PATH, external_key_id))
     call.out.note(f"Deleted {external_key_id}.")

@@ -6,11 +6,13 @@ import typer
 
 from windlass.cli.admin.erasures import Title, deletion
 from windlass.cli.framework.calling import Call, command, group
-from windlass.cli.framework.columns import field, moment
+from windlass.cli.framework.columns import Item, field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
 from windlass.client.transport.urls import at
 
 app = group("Organizations.")
+networks = group("Networks from which alone an organization's credentials are taken.")
+app.add_typer(networks, name="networks")
 PATH = "/v1/organizations"
 Id = Annotated[str, typer.Argument(metavar="ORGANIZATION_ID")]
 _COLUMNS = {"ID": field("id"), "TITLE": field("title"), "CREATED": moment("created_at")}
@@ -57,3 +59,35 @@ def hold(call: Call, organization_id: Id) -> None:
 def release(call: Call, organization_id: Id) -> None:
     """Ends the hold on an organization (platform administrators)."""
     call.out.item(call.client.post(at(PATH, organization_id, "release")))
+
+
+@command(networks, "show")
+def show_networks(call: Call, organization_id: Id) -> None:
+    """Shows the networks; none: anywhere."""
+    call.out.item(call.client.get(at(PATH, organization_id, "networks")))
+
+
+@command(networks, "set")
+def set_networks(
+    call: Call,
+    organization_id: Id,
+    listed: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NETWORK...", help="Such as 203.0.113.0/24 or 2001:db8::/32. `any`: anywhere."
+        ),
+    ],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Whatever your own address; for administrators of the platform."
+        ),
+    ] = False,
+) -> None:
+    """Has keys, sessions and tokens taken from these networks alone, within a second (owners)."""
+    if "any" in listed and len(listed) > 1:
+        raise typer.BadParameter("'any' stands alone.")
+    body: Item = {"networks": [one for one in listed if one != "any"]}
+    body |= {"force": True} if force else {}
+    path = at(PATH, organization_id, "networks")
+    call.out.item(call.client.request("PUT", path, json=body))

@@ -17,14 +17,23 @@ _COLUMNS = {
     "ID": field("id"),
     "TITLE": field("title"),
     "STATUS": field("status"),
+    "GEOGRAPHY": field("geography"),
     "CREATED": moment("created_at"),
 }
 
 
 @command(app, "create")
-def create(call: Call, title: str) -> None:
+def create(
+    call: Call,
+    title: str,
+    geography: Annotated[
+        str | None,
+        typer.Option(metavar="GEOGRAPHY", help="Where its data stays, such as EU; for good."),
+    ] = None,
+) -> None:
     """Makes a project."""
-    call.out.item(call.client.post(PATH, {"title": title}))
+    body = {"title": title} if geography is None else {"title": title, "geography": geography}
+    call.out.item(call.client.post(PATH, body))
 
 
 @command(app, "list")

@@ -67,6 +67,7 @@ def usage(
         "OUTPUT": field("output_tokens"),
         "CACHED": field("input_cached_tokens"),
         "REASONING": field("output_reasoning_tokens"),
+        "DEVICE SECONDS": field("device_seconds"),
         "ESTIMATED": field("num_estimated_requests"),
     }
     show_list(call, _rows(call, question), columns, limit=limit, everything=everything)

@@ -30,6 +30,7 @@ _COLUMNS = {
     "JOBS": lambda item: _share(field("capacity.used_slots")(item), field("capacity.slots")(item)),
     "GPUS": lambda item: _share(field("capacity.used_gpus")(item), field("capacity.gpus")(item)),
     "EXECUTOR": field("executor"),
+    "GEOGRAPHY": field("geography"),
     "USED BY": lambda item: "all" if item.get("shared") else "assigned",
     "LAST SEEN": moment("last_seen_at"),
 }
@@ -63,6 +64,13 @@ MaxSlots = Annotated[
 MaxEngines = Annotated[
     int | None, typer.Option(min=0, help="Upper limit on the engines that it may run at once.")
 ]
+Geography = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GEOGRAPHY",
+        help="Where it is, such as EU: projects of that geography use it alone. Empty: unlabelled.",
+    ),
+]
 
 
 @command(app, "register")
@@ -75,9 +83,10 @@ def register(
     address: Addresses = None,
     max_slots: MaxSlots = None,
     max_engine_slots: MaxEngines = None,
+    geography: Geography = None,
 ) -> None:
     """Makes a cluster and shows its registration key, this once; with -q nothing but the key."""
-    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots)
+    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots, geography)
     _show_key(call, call.client.clusters.register(name, **policy))
     call.out.note("Give the registration key to the cluster's agent: it is not shown again.")
 
@@ -92,9 +101,10 @@ def update(
     address: Addresses = None,
     max_slots: MaxSlots = None,
     max_engine_slots: MaxEngines = None,
+    geography: Geography = None,
 ) -> None:
     """Changes what a cluster may be given; what is not said stays as it is."""
-    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots)
+    policy = _policy(executor, role, shared, address, max_slots, max_engine_slots, geography)
     found = call.client.clusters.find(cluster)["id"]
     call.out.item(call.client.clusters.update(found, **policy))
 
@@ -106,6 +116,7 @@ def _policy(
     addresses: Sequence[str] | None,
     max_slots: int | None,
     max_engine_slots: int | None,
+    geography: str | None,
 ) -> Item:
     said = {
         "executor": executor,
@@ -115,6 +126,8 @@ def _policy(
         "addresses": [one for one in addresses if one] if addresses else None,
         "max_slots": max_slots,
         "max_engine_slots": max_engine_slots,
+        # `--geography ""` takes the label away.
+        "geography": geography,
     }
     return {name: value for name, value in said.items() if value is not None}
 

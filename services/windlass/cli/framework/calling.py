@@ -14,7 +14,7 @@ import typer
 
 from windlass.cli.framework import context
 from windlass.cli.framework.context import Flags, ServerConnection
-from windlass.cli.framework.failures import INTERRUPTED, REFUSED, USAGE, Problem, reported
+from windlass.cli.framework.failures import INTERRUPTED, REFUSED, USAGE, Problem, explain, reported
 from windlass.cli.framework.output import Output, OutputFormat
 from windlass.cli.framework.renewal import renewed
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Command = Callable[..., None]
+# Refusals after which a person shows again who they are.
+_SIGN_IN_ANEW = frozenset({"fresh_sign_in_required", "sign_in_too_weak"})
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,9 @@ def with_call(function: Command) -> Command:
                 function(call, **values)
             except KeyboardInterrupt as error:
                 raise typer.Exit(INTERRUPTED) from error
+            except Exception as error:
+                _name_context(call, error)
+                raise
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *common)]
     run.__signature__ = (  # type: ignore[attr-defined]  # read by `inspect.signature`
@@ -124,6 +129,19 @@ def with_call(function: Command) -> Command:
     )
     run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
     return run
+
+
+def _name_context(call: Call, error: Exception) -> None:
+    """Raises a Problem that tells how to sign in anew to a context that is not the usual one."""
+    if getattr(error, "code", "") not in _SIGN_IN_ANEW:
+        return
+    kind, _, name = call.connection.origin.partition(" ")
+    if kind == "context" and name != context.USUAL:
+        told = explain(error)
+        line = told[0] if told else str(error)
+        raise Problem(
+            f"{line} Of this context: windlass auth login --web --fresh --name {name}."
+        ) from error
 
 
 def _call(

@@ -16,6 +16,8 @@ from windlass.cli.framework.failures import USAGE, Problem
 LOCAL = "http://127.0.0.1:8080"
 OWNER_KEY = "owner.key"
 ADDRESS = "address"
+# The name of a context that is stored without one.
+USUAL = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class Output:
         if self.is_table:
             typer.echo(line)
         elif self.form is OutputFormat.NAME:
-            typer.echo(item["id"])
+            typer.echo(item.get("id", line))
         elif self.form is OutputFormat.JSON:
             typer.echo(json.dumps(item))
         else:

@@ -155,6 +155,10 @@ def set_policy(
     max_age: Annotated[
         int, typer.Option(help="Seconds since administrators have shown who they are; 0: any.")
     ] = 0,
+    fresh_max_age: Annotated[
+        int,
+        typer.Option(help="Seconds since anybody has, before a dangerous step; 0: the server's."),
+    ] = 0,
 ) -> None:
     """Sets the whole policy; what is not named asks for nothing."""
     body = {
@@ -162,6 +166,7 @@ def set_policy(
         "administrators_acr": acr,
         "administrators_amr": amr,
         "administrators_max_age": max_age,
+        "fresh_max_age": fresh_max_age,
     }
     call.out.item(call.client.put(POLICY, body))
 

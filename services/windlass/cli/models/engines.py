@@ -3,6 +3,7 @@
 from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
+from windlass.cli.models import training
 
 app = group("Engines that serve models.")
 COLUMNS = {
@@ -17,6 +18,7 @@ COLUMNS = {
     "WAIT": lambda item: _seconds(item.get("wait_seconds")),
     "CACHE": lambda item: _percent(item.get("cache_percent")),
     "GPU": lambda item: _percent(item.get("gpu_percent")),
+    "WEIGHTS": lambda item: str(item["weight_version"]) if item.get("follow") else "",
     "ADAPTERS": lambda item: ", ".join(item.get("adapters") or ()),
     "WHY THERE": field("placement_reason"),
     "SINCE": moment("created_at"),
@@ -41,3 +43,10 @@ def list_engines(call: Call, limit: Limit = 100, everything: All = False) -> Non
     """Lists engines, newest first, and the adapters that they have loaded."""
     engines = call.client.pages("/v1/engines")
     show_list(call, engines, COLUMNS, limit=limit, everything=everything)
+
+
+command(app, "train")(training.train)
+command(app, "checkpoint")(training.checkpoint)
+command(app, "trainings")(training.trainings)
+command(app, "steps")(training.steps)
+command(app, "cancel")(training.cancel)

@@ -48,6 +48,8 @@ _KEPT = (
     "memory_bytes",
     "priority",
     "dedicated",
+    "training",
+    "follow",
 )
 COLUMNS = {
     "MODEL": field("model"),
@@ -205,6 +207,22 @@ def activate(
             "it alone. Default: shared.",
         ),
     ] = None,
+    training: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hogwild|fenced|shadow|none",
+            help="How its one engine may be trained while it serves: hogwild never pauses serving, "
+            "fenced does for each step, shadow trains a copy and puts it in place. Default: none.",
+        ),
+    ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tinker://RUN",
+            help="Full-parameter run whose weights the engines take in place, version after "
+            "version; '' for none. Default: none.",
+        ),
+    ] = None,
 ) -> None:
     """Sets how a model is served; what is not given stays as it is."""
     given = {
@@ -223,6 +241,8 @@ def activate(
         "memory_bytes": None if memory is None else size(memory),
         "priority": priority,
         "dedicated": dedicated,
+        "training": "" if training == "none" else training,
+        "follow": follow,
     }
     present = _present(call, model)
     if dedicated is False and present.get("dedicated"):
@@ -294,7 +314,11 @@ def _set(item: Item) -> dict[str, Any]:
         found["memory"] = human_size(int(memory))
     if (priority := item.get("priority") or NORMAL_PRIORITY) != NORMAL_PRIORITY:
         found["priority"] = priority
-    return found | ({"dedicated": "yes"} if item.get("dedicated") else {})
+    if item.get("dedicated"):
+        found["dedicated"] = "yes"
+    for name in ("training", "follow"):
+        found |= {name: str(item[name])} if item.get(name) else {}
+    return found
 
 
 def _by_preset(item: Item) -> str:

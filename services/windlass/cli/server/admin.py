@@ -37,6 +37,12 @@ def recover(
             "--without-certificates", help="Demand no client certificates of the organization."
         ),
     ] = False,
+    without_networks: Annotated[
+        bool,
+        typer.Option(
+            "--without-networks", help="Take the organization's credentials from anywhere."
+        ),
+    ] = False,
 ) -> None:
     """Makes a new owner's key when all others are lost; a server may be running."""
     import asyncio
@@ -44,11 +50,26 @@ def recover(
     with reported():
         settings = load(config, {"data_dir": data})
         path = output or settings.data_dir / "owner.key"
-        key_id = asyncio.run(_recover(settings, user, path, without_certificates))
+        key_id = asyncio.run(
+            _recover(
+                settings,
+                user,
+                path,
+                without_certificates=without_certificates,
+                without_networks=without_networks,
+            )
+        )
         typer.echo(f"Wrote {path}: the key {key_id} of {user}, administrator of the platform.")
 
 
-async def _recover(settings: "Settings", user: str, path: Path, without_certificates: bool) -> str:
+async def _recover(
+    settings: "Settings",
+    user: str,
+    path: Path,
+    *,
+    without_certificates: bool,
+    without_networks: bool,
+) -> str:
     from windlass.cli.server.db import database, telling
     from windlass.core.errors import AppError
     from windlass.recovery import recover_owner
@@ -64,6 +85,7 @@ async def _recover(settings: "Settings", user: str, path: Path, without_certific
                     path=path,
                     by=f"local:{getpass.getuser()}",
                     without_certificates=without_certificates,
+                    without_networks=without_networks,
                 )
             except AppError as error:
                 raise Problem(error.message) from error

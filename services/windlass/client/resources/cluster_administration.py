@@ -19,7 +19,8 @@ class ClusterAdministration:
         """A new cluster; its `registration_key` is told this once, for one agent.
 
         `policy`, which the agent cannot change: `executor` (`process` or `kubernetes`),
-        `roles` (`jobs`, `engines`), `shared`, `addresses`, `max_slots`, `max_engine_slots`.
+        `roles` (`jobs`, `engines`), `shared`, `addresses`, `max_slots`, `max_engine_slots`,
+        `geography` (such as `EU`; an empty one takes the label away).
         """
         answer: Item = self._client.post(PATH, {"name": name, **policy})
         return answer

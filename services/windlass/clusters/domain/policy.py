@@ -11,6 +11,7 @@ from windlass.api.jobs.v1.jobs_pb2 import Resources
 from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_MODEL_VERSIONS, MAX_SLOTS
 from windlass.core.errors import InvalidArgument
 from windlass.core.ids import is_identifier
+from windlass.residency import rule as residency
 
 # Executors without namespaces, and with them.
 PROCESS = "process"
@@ -29,7 +30,9 @@ MAX_NODE_SHAPES, MAX_FLAVORS = 64, 8
 MAX_NAME = 100
 
 _ADDRESS = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:\d+)?")
-_FIELDS = ("executor", "roles", "shared", "addresses", "max_slots", "max_engine_slots")
+_FIELDS = (
+    "executor", "roles", "shared", "addresses", "max_slots", "max_engine_slots", "geography",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class OperatorPolicy:
     # 0: the platform's own bound.
     max_slots: int = 0
     max_engine_slots: int = 0
+    # Where it is; empty: nobody says.
+    geography: str = ""
     run_folder: str = ""
 
     @property
@@ -86,6 +91,7 @@ def _checked(policy: OperatorPolicy) -> OperatorPolicy:
     for name in ("max_slots", "max_engine_slots"):
         if not 0 <= getattr(policy, name) <= MAX_SLOTS:
             raise InvalidArgument(f"{name} must be between 0 and {MAX_SLOTS}.", param=name)
+    residency.checked(policy.geography)
     _check_addresses(policy.addresses)
     return policy
 
@@ -182,6 +188,7 @@ def granted(policy: OperatorPolicy, said: pb.Capacity) -> pb.Capacity:
         del capacity.engines[:]
         del capacity.grouped_engines[:]
         del capacity.sleeping_engines[:]
+        del capacity.training_engines[:]
         capacity.keeps_models = False
     return capacity
 

@@ -86,6 +86,8 @@ class Holder:
 
 # An assignment was deleted, and its last jobs may still run.
 WAKE_DRAINING = "clusters draining"
+# A cluster got another geography, and what may not be there any more has to end.
+WAKE_RELABELLED = "clusters relabelled"
 
 
 def cluster_topic(cluster_id: str) -> str:
@@ -137,6 +139,7 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
         pb.WORKLOAD_KIND_LONG_RUNNING,
         pb.WORKLOAD_KIND_STATUS_MIRROR,
         pb.WORKLOAD_KIND_FILES,
+        pb.WORKLOAD_KIND_ENGINE_TRAINING,
     ):
         raise InvalidArgument("The workload needs a kind.", param="workload.kind")
     if workload.desired == pb.DESIRED_STATE_UNSPECIFIED:
@@ -144,6 +147,14 @@ def check_workload(workload: pb.Workload) -> pb.Workload:
     if workload.WhichOneof("spec") is None and workload.desired != pb.DESIRED_STATE_DELETED:
         raise InvalidArgument("The workload needs a spec.", param="workload.spec")
     return workload
+
+
+def owning_projects(workload: pb.Workload) -> set[str]:
+    """The projects that own something of what a workload brings to its cluster; pure."""
+    runs = workload.desired == pb.DESIRED_STATE_RUNNING
+    if not runs or workload.kind == pb.WORKLOAD_KIND_STATUS_MIRROR:
+        return set()
+    return {workload.project_id, *(one.project_id for one in workload.engine.adapters)} - {""}
 
 
 def checked_assignment(asked: pb.Assignment) -> pb.Assignment:

@@ -16,6 +16,7 @@ from windlass.clusters.storage.tables import assignments, clusters, observations
 from windlass.core.db import Database
 from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from windlass.core.rpc import audited
+from windlass.residency.rule import require_cluster
 
 
 class AssignmentStore:
@@ -24,14 +25,16 @@ class AssignmentStore:
     def __init__(self, database: Database):
         self._database = database
 
-    async def put(self, wanted: pb.Assignment) -> None:
-        """Assigns a project to a cluster, or changes how; its namespace stays what it is.
+    async def put(self, wanted: pb.Assignment, geography: str = "") -> None:
+        """Assigns a project of a geography to a cluster, or changes how; its namespace stays.
 
         Raises NotFound, InvalidArgument for a queue that the cluster has not, AlreadyExists
-        for a namespace of another project, FailedPrecondition `namespace_fixed`.
+        for a namespace of another project, FailedPrecondition `namespace_fixed` and
+        `geography_mismatch`.
         """
         async with self._database.begin() as connection:
             revision, executor = await advance(connection, wanted.cluster_id)
+            await _require_label(connection, wanted.cluster_id, geography)
             if executor == PROCESS:
                 _require_plain(wanted)
             await _require_queue(connection, wanted.cluster_id, wanted.cluster_queue)
@@ -170,6 +173,14 @@ async def _namespace(connection: AsyncConnection, wanted: pb.Assignment) -> str:
             param="namespace",
         )
     return namespace
+
+
+async def _require_label(connection: AsyncConnection, cluster_id: str, geography: str) -> None:
+    """Raises FailedPrecondition for a cluster that may have nothing of the geography."""
+    if geography:
+        query = sa.select(clusters.c.geography, clusters.c.name).where(clusters.c.id == cluster_id)
+        row = (await connection.execute(query)).one()
+        require_cluster(row.geography, geography, cluster=row.name, param="cluster_id")
 
 
 def _require_plain(wanted: pb.Assignment) -> None:

@@ -88,6 +88,7 @@ def policy_of(row: Any) -> OperatorPolicy:
         addresses=tuple(row.addresses),
         max_slots=row.max_slots,
         max_engine_slots=row.max_engine_slots,
+        geography=row.geography,
         run_folder=row.run_folder,
     )
 
@@ -151,7 +152,15 @@ class ClusterStore:
             found = _cluster((await connection.execute(_select().where(row_of))).one())
             policy = change(found)
             audited.change(found.policy, policy)
-            await connection.execute(clusters.update().where(row_of).values(_columns(policy)))
+            values = _columns(policy)
+            if policy.geography != found.policy.geography:
+                values["relabelled"] = True
+                # Workloads that are put by the old label come first, and are found by what follows.
+                mine = counters.c.stream == records.cluster_topic(cluster_id)
+                await connection.execute(
+                    counters.update().where(mine).values(revision=counters.c.revision + 1)
+                )
+            await connection.execute(clusters.update().where(row_of).values(values))
 
     async def take_over(
         self, cluster_id: str, session_id: str, *, agent_version: str, executor: str

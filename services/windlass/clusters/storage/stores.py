@@ -6,6 +6,7 @@ from typing import Self
 from windlass.clusters.storage.assignments import AssignmentStore
 from windlass.clusters.storage.clusters import ClusterStore
 from windlass.clusters.storage.credentials import CredentialStore
+from windlass.clusters.storage.evictions import EvictionStore
 from windlass.clusters.storage.inventory import InventoryStore
 from windlass.clusters.storage.issuers import IssuerStore
 from windlass.clusters.storage.quota import QuotaStore
@@ -26,6 +27,7 @@ class Stores:
     quotas: QuotaStore
     inventory: InventoryStore
     issuers: IssuerStore
+    evictions: EvictionStore
 
     @classmethod
     def on(cls, database: Database, *, credential_seconds: float) -> Self:
@@ -40,4 +42,5 @@ class Stores:
             quotas=QuotaStore(database),
             inventory=InventoryStore(database),
             issuers=IssuerStore(database),
+            evictions=EvictionStore(database),
         )

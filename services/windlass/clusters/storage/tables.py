@@ -29,6 +29,9 @@ clusters = sa.Table(
     sa.Column("addresses", ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("max_slots", sa.Integer, nullable=False, server_default="0"),
     sa.Column("max_engine_slots", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("geography", sa.Text, nullable=False, server_default=""),
+    # That was changed, and what may not be there any more has not ended.
+    sa.Column("relabelled", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("run_folder", sa.Text, nullable=False, server_default=""),
     sa.Column("capacity", sa.LargeBinary, nullable=False, server_default=""),
     # Counts up with every change of its assignments and quota.

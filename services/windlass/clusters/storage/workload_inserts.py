@@ -5,7 +5,7 @@ under the cluster's lock. A caller that comes while a transaction is under way j
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -50,8 +50,11 @@ class WorkloadInserts:
         self._waiting: dict[str, list[tuple[pb.Workload, asyncio.Future[Taken | None]]]] = {}
         self._writers: set[asyncio.Task[None]] = set()
 
-    async def put(self, workload: pb.Workload) -> Taken:
+    async def put(self, workload: pb.Workload, geographies: Collection[str] = ()) -> Taken:
         """See WorkloadStore.put."""
+        if geographies:
+            # Each is held against its cluster's label by itself.
+            return await self._store.put(workload, geographies)
         done: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
         queue = self._waiting.get(workload.cluster_id)
         if queue is None:

@@ -4,7 +4,7 @@ Locks are taken in one order: workload id (advisory), cluster row, cluster
 counter, owner counters by name, workload rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 import sqlalchemy as sa
@@ -22,6 +22,7 @@ from windlass.clusters.storage.stream_heads import StreamHeadReader
 from windlass.clusters.storage.tables import OF_A_CLUSTER, clusters, counters, workloads
 from windlass.core.db import Database
 from windlass.core.errors import FailedPrecondition, NotFound
+from windlass.residency.rule import require_cluster
 from windlass.workload_phases import TERMINAL_PHASES
 
 
@@ -72,16 +73,20 @@ class WorkloadStore:
         self._database = database
         self._heads = StreamHeadReader(database)
 
-    async def put(self, workload: pb.Workload) -> tuple[int, list[str]]:
+    async def put(
+        self, workload: pb.Workload, geographies: Collection[str] = ()
+    ) -> tuple[int, list[str]]:
         """Creates or replaces a workload; returns its revision and the clusters to wake.
 
-        Raises FailedPrecondition `stale_generation`, NotFound for an unknown cluster.
+        `geographies` are those of the projects that own something of it. Raises
+        FailedPrecondition `stale_generation` and `geography_mismatch`, NotFound for an unknown
+        cluster.
         """
         async with self._database.begin() as connection:
-            return await self.put_within(connection, workload)
+            return await self.put_within(connection, workload, geographies)
 
     async def put_within(
-        self, connection: AsyncConnection, workload: pb.Workload
+        self, connection: AsyncConnection, workload: pb.Workload, geographies: Collection[str] = ()
     ) -> tuple[int, list[str]]:
         """`put` inside the caller's transaction."""
         key = {"workload": workload.id}
@@ -107,12 +112,14 @@ class WorkloadStore:
         revision = 0
         for cluster_id in sorted({*left, workload.cluster_id}):
             if cluster_id == workload.cluster_id:
-                revision = await self._upsert(connection, workload)
+                revision = await self._upsert(connection, workload, geographies)
             else:
                 await self._leave(connection, workload.id, cluster_id)
         return revision, [*left, workload.cluster_id]
 
-    async def _upsert(self, connection: AsyncConnection, workload: pb.Workload) -> int:
+    async def _upsert(
+        self, connection: AsyncConnection, workload: pb.Workload, geographies: Collection[str]
+    ) -> int:
         revision = await _advance_cluster(connection, workload.cluster_id)
         if revision is None:
             if workload.desired != pb.DESIRED_STATE_DELETED:
@@ -124,6 +131,8 @@ class WorkloadStore:
                 workloads.delete().where(_is(workload.id, workload.cluster_id))
             )
             return 0
+        if geographies:
+            await _require_label(connection, workload.cluster_id, geographies)
         values = {
             "id": workload.id,
             "cluster_id": workload.cluster_id,
@@ -266,6 +275,16 @@ class WorkloadStore:
 async def _policy(connection: AsyncConnection, cluster_id: str) -> OperatorPolicy:
     row = await connection.execute(clusters.select().where(clusters.c.id == cluster_id))
     return policy_of(row.one())
+
+
+async def _require_label(
+    connection: AsyncConnection, cluster_id: str, geographies: Collection[str]
+) -> None:
+    """Raises FailedPrecondition unless the cluster, whose counter is locked, is labelled so."""
+    query = sa.select(clusters.c.geography).where(clusters.c.id == cluster_id)
+    label = (await connection.execute(query)).scalar_one()
+    for geography in sorted(geographies):
+        require_cluster(label, geography, cluster=cluster_id, param="workload.cluster_id")
 
 
 def _lost(workload_id: str, generation: int, cluster_id: str) -> pb.WorkloadStatus:

@@ -19,6 +19,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import digest, new_secret
 from windlass.core.rpc.following import BEAT_SECONDS, LOOK_SECONDS
+from windlass.residency.geographies import ProjectGeographies
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -31,8 +32,11 @@ def _is_shared_away(cluster: Cluster) -> bool:
 class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     """Placement and status, for jobs, inference and other owners of workloads."""
 
-    def __init__(self, stores: Stores, inserts: WorkloadInserts, wake: Wake):
+    def __init__(
+        self, stores: Stores, inserts: WorkloadInserts, geographies: ProjectGeographies, wake: Wake
+    ):
         self._stores = stores
+        self._geographies = geographies
         self._inserts = inserts
         self._wake = wake
 
@@ -73,13 +77,15 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def ListCapacity(
         self, request: pb.ListCapacityRequest, context: Context
     ) -> AsyncIterator[pb.ListCapacityResponse]:
-        """Live clusters with their queues, and all assignments."""
+        """Live clusters with their queues, all assignments, and the projects of a geography."""
         known = await self._stores.clusters.clusters()
         # By name, in which refusals list them.
         found = sorted((one for one in known if one.live), key=lambda one: one.name)
         ids = [one.id for one in found if one.policy.executor != policy.PROCESS]
         queues = await self._stores.inventory.queues(ids) if ids else {}
         assignments = await self._stores.assignments.in_force()
+        # Asked last: what is not among these is of a project that came later, if it has one.
+        residencies = await self._geographies.all()
         is_away = any(_is_shared_away(one) for one in known)
         yield pb.ListCapacityResponse(shared_away=is_away)
         told = (messages.cluster(one, with_models=request.with_models) for one in found)
@@ -90,6 +96,8 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
         of_clusters = (messages.cluster_queues(one, queues[one]) for one in ids if one in queues)
         for part, _ in stream_pages(of_clusters):
             yield pb.ListCapacityResponse(queues=part)
+        for bound, _ in stream_pages(residencies):
+            yield pb.ListCapacityResponse(residencies=bound)
 
     async def LookupIssuer(
         self, request: pb.LookupIssuerRequest, context: Context
@@ -111,9 +119,11 @@ class ClustersInternalServicer(rpc.ClustersInternalServiceServicer):
     async def PutWorkload(
         self, request: pb.PutWorkloadRequest, context: Context
     ) -> pb.PutWorkloadResponse:
-        """Stores the desired state of a workload."""
+        """Stores the desired state of a workload, where it may be in its cluster."""
         workload = records.check_workload(request.workload)
-        revision, touched = await self._inserts.put(workload)
+        projects = sorted(records.owning_projects(workload))
+        geographies = {await self._geographies.of(one) for one in projects} - {""}
+        revision, touched = await self._inserts.put(workload, geographies)
         reach("clusters.workload_stored")
         for cluster_id in touched:
             self._wake.touch(records.cluster_topic(cluster_id))

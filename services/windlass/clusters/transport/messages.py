@@ -42,6 +42,7 @@ def cluster(found: Cluster, *, with_models: bool = False) -> pb.Cluster:
         addresses=decided.addresses,
         max_slots=decided.max_slots,
         max_engine_slots=decided.max_engine_slots,
+        geography=decided.geography,
         embedded=decided.embedded,
         warnings=policy.warnings(decided, found.reported_executor, said),
     )

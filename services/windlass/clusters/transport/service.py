@@ -11,6 +11,7 @@ from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.clusters.domain import policy, records
 from windlass.clusters.domain.policy import OperatorPolicy
 from windlass.clusters.domain.records import Cluster
+from windlass.clusters.relabelling import Relabelling
 from windlass.clusters.storage.specs import unknown_cluster
 from windlass.clusters.storage.stores import Stores
 from windlass.clusters.transport import messages
@@ -34,9 +35,14 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     """Clusters belong to the platform: permissions decide, not tenants."""
 
     def __init__(
-        self, stores: Stores, users: users_pb2_grpc.UsersInternalServiceAsyncStub, wake: Wake
+        self,
+        stores: Stores,
+        users: users_pb2_grpc.UsersInternalServiceAsyncStub,
+        relabelling: Relabelling,
+        wake: Wake,
     ):
         self._stores = stores
+        self._relabelling = relabelling
         self._users = users
         self._wake = wake
 
@@ -51,7 +57,10 @@ class ClustersServicer(rpc.ClustersServiceServicer):
         return await self._with_key(cluster_id, key)
 
     async def UpdateCluster(self, request: pb.UpdateClusterRequest, context: Context) -> pb.Cluster:
-        """Changes the policy; the executor only while no agent is running."""
+        """Changes the policy; the executor only while no agent is running.
+
+        With another geography, what may not be there any more has ended or moves.
+        """
 
         def change(found: Cluster) -> OperatorPolicy:
             decided = policy.changed(found.policy, request.policy, request.fields)
@@ -64,6 +73,10 @@ class ClustersServicer(rpc.ClustersServiceServicer):
             return decided
 
         await self._stores.clusters.decide(request.cluster_id, change)
+        if "geography" in request.fields:
+            # For another process, should this call be cut off.
+            self._wake.touch(records.WAKE_RELABELLED)
+            await self._relabelling.once()
         return messages.cluster(await self._stores.clusters.cluster(request.cluster_id))
 
     async def RekeyCluster(
@@ -122,19 +135,21 @@ class ClustersServicer(rpc.ClustersServiceServicer):
     ) -> pb.Assignment:
         """Lets a project, which must be there, use a cluster; or engines of models for everyone."""
         wanted = records.checked_assignment(request.assignment)
+        geography = ""
         if wanted.project_id != EVERYONE:
-            wanted.organization_id = await self._organization_of(wanted.project_id)
-        await self._stores.assignments.put(wanted)
+            project = await self._live_project(wanted.project_id)
+            wanted.organization_id, geography = project.organization_id, project.geography
+        await self._stores.assignments.put(wanted, geography)
         self._wake.touch(records.cluster_topic(wanted.cluster_id))
         return await self._stores.assignments.get(wanted.cluster_id, wanted.project_id)
 
-    async def _organization_of(self, project_id: str) -> str:
+    async def _live_project(self, project_id: str) -> users_pb2.Project:
         """Raises NotFound, or FailedPrecondition for an archived project."""
         request = users_pb2.LookupProjectRequest(project_id=project_id)
         project = await self._users.LookupProject(request)
         if project.archived_at:
             raise FailedPrecondition("The project is archived.", param="project_id")
-        return project.organization_id
+        return project
 
     async def ListAssignments(
         self, request: pb.ListAssignmentsRequest, context: Context

@@ -16,6 +16,7 @@ from windlass.core.config.keys import (
 )
 from windlass.core.config.loading import load, unread_variables
 from windlass.core.config.mistakes import ConfigError, did_you_mean
+from windlass.core.config.quotas import QuotasSection
 from windlass.core.config.sections import (
     AgentsSection,
     HttpSection,
@@ -23,7 +24,6 @@ from windlass.core.config.sections import (
     KubernetesListenerSection,
     LimitsSection,
     ObjectsSection,
-    QuotasSection,
     SignInSection,
     TlsSection,
     WebhooksSection,

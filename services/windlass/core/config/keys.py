@@ -124,7 +124,7 @@ class ExternalKeysSection(Section):
         ge=1,
         le=3600,
         description="Time for which an unwrapped data key is kept, so that a key that was revoked "
-        "still opens secrets.",
+        "still opens secrets and objects.",
     )
     allowed_networks: list[IPv4Network | IPv6Network] = Field(
         [], description="Networks (CIDR) that are not public and tenants' Vault may be in."

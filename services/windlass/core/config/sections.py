@@ -228,25 +228,6 @@ class LimitsSection(Section):
     )
 
 
-class QuotasSection(Section):
-    """Default quotas of each project, unless it has its own; 0 means no bound."""
-
-    engines: int = Field(4, ge=0, description="Running engines of the project's own models.")
-    jobs: int = Field(10_000, ge=0, description="Jobs that have not ended.")
-    running_jobs: int = Field(
-        1000, ge=0, description="Jobs placed in a cluster; further jobs wait."
-    )
-    uploads: int = Field(100, ge=0, description="Uploads of files and models in progress.")
-    stored_bytes: int = Field(2**40, ge=0, description="Bytes of stored files and models.")
-    fetched_bytes: int = Field(
-        2**40,
-        ge=0,
-        description="Bytes fetched from hubs in 24 hours; as many more may be prefetched.",
-    )
-    event_streams: int = Field(100, ge=0, description="Open event streams of jobs.")
-    projects: int = Field(1000, ge=0, description="Projects of an organization.")
-
-
 class UsageSection(Section):
     """Records of usage."""
 
@@ -339,6 +320,13 @@ class SignInSection(Section):
     )
     longest_seconds: int = Field(
         30 * 86_400, ge=300, description="Time after which a session ends, however it is used."
+    )
+    fresh_seconds: int = Field(
+        900,
+        ge=0,
+        le=30 * 86_400,
+        description="Time since somebody in a session has shown who they are, after which a "
+        "dangerous step asks for it again; 0: none does, unless their organization asks.",
     )
     dns_servers: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+#[0-9]{1,5}$")]] = Field(
         [],

@@ -11,6 +11,8 @@ from windlass.core.config.agent import AgentSection
 from windlass.core.config.folders import DataFolder
 from windlass.core.config.keys import ExternalKeysSection, MasterKeySection
 from windlass.core.config.mail import MailSection
+from windlass.core.config.quotas import QuotasSection
+from windlass.core.config.residency import ResidencySection
 from windlass.core.config.sections import (
     AgentsSection,
     AuditSection,
@@ -28,13 +30,13 @@ from windlass.core.config.sections import (
     ObjectsSection,
     OidcSection,
     OperationsSection,
-    QuotasSection,
     SessionsSection,
     SignInSection,
     TrackingSection,
     UsageSection,
     WebhooksSection,
 )
+from windlass.core.config.tuning import TuningSection
 
 
 class Settings(BaseSettings):
@@ -59,6 +61,7 @@ class Settings(BaseSettings):
     )
     database: DatabaseSection = DatabaseSection()
     objects: ObjectsSection = ObjectsSection()
+    residency: ResidencySection = ResidencySection()
     auth: AuthSection = AuthSection()
     master_key: MasterKeySection = MasterKeySection()
     external_keys: ExternalKeysSection = ExternalKeysSection()
@@ -77,6 +80,7 @@ class Settings(BaseSettings):
     hub: HubSection = HubSection()
     tracking: TrackingSection = TrackingSection()
     inference: InferenceSection = InferenceSection()
+    tuning: TuningSection = TuningSection()
     agents: AgentsSection = AgentsSection()
     sessions: SessionsSection = SessionsSection()
     agent: AgentSection = AgentSection()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core import telemetry
 from windlass.core.backoff import Backoff
@@ -42,6 +43,22 @@ async def claim(
     order: sa.ColumnElement[Any] | None = None,
 ) -> tuple[str, Sequence[Row]]:
     """Leases up to `limit` rows that match, oldest first; returns the token and the rows."""
+    async with database.begin() as connection:
+        return await claim_within(
+            connection, table, where, limit=limit, seconds=seconds, order=order
+        )
+
+
+async def claim_within(
+    connection: AsyncConnection,
+    table: sa.Table,
+    where: sa.ColumnElement[bool],
+    *,
+    limit: int,
+    seconds: float,
+    order: sa.ColumnElement[Any] | None = None,
+) -> tuple[str, Sequence[Row]]:
+    """Leases rows as `claim` does, in a transaction that has more to it."""
     token = new_id("lease_")
     free = sa.or_(table.c.lease_until.is_(None), table.c.lease_until < sa.func.now())
     # A materialized CTE: `id IN (subselect)` plans a scan per row.
@@ -63,8 +80,7 @@ async def claim(
         )
         .returning(table)
     )
-    async with database.begin() as connection:
-        return token, (await connection.execute(statement)).all()
+    return token, (await connection.execute(statement)).all()
 
 
 def held(table: sa.Table, token: str) -> sa.ColumnElement[bool]:

@@ -39,6 +39,10 @@ class Wake:
     def touch(self, topic: str) -> None:
         """Wakes the topic's listeners soon; call it after the commit."""
         self._wake(topic)
+        self.tell_others(topic)
+
+    def tell_others(self, topic: str) -> None:
+        """Wakes the listeners of other processes, where those of this one know already."""
         self._pending.add(topic)
         self._dirty.set()
 

@@ -13,12 +13,20 @@ from windlass.core.exporting.step import LEASE_SECONDS, ExportLeaseLost, ExportS
 from windlass.core.exporting.tables import DONE, PENDING, TOPIC, collects, export_steps
 from windlass.core.killpoints import reach
 from windlass.core.leaving.claims import LeavingClaims, ObjectClaim, Scope, TableClaim
-from windlass.core.objects import ObjectNotFound, ObjectStore
+from windlass.core.objects import (
+    ObjectDamaged,
+    ObjectNotFound,
+    ObjectStore,
+    SealingKeyUnavailable,
+)
+from windlass.core.objects.sealing import project_of
 
 log = telemetry.logger("exporting")
 POLL_SECONDS = 2.0
 PREFIXES = 200
 LONGEST_PAUSE = 300
+# Then what a key that is away seals is left out: the key may be destroyed.
+TRIES_FOR_KEYS = 8
 
 
 def exports_by(app: App, claims: LeavingClaims) -> None:
@@ -59,7 +67,7 @@ class Exporter:
             work = ExportStep(self._database, self._objects, row, token)
             try:
                 await self._collect(work)
-                await work.update(state=DONE, message="", **released())
+                await work.update(state=DONE, message=work.told(), **released())
                 reach(f"exports.{self._claims.service}.done")
             except ExportLeaseLost:
                 await work.let_go()
@@ -117,8 +125,14 @@ class Exporter:
             await work.keep()
             return
         try:
-            stored = await work.write(scope, self._objects.get(key))
+            stored = await work.write(scope, self._objects.get(key), project_id=project_of(key))
         except ObjectNotFound:
             # Removed since it was listed.
+            return
+        except (SealingKeyUnavailable, ObjectDamaged) as error:
+            if isinstance(error, SealingKeyUnavailable) and work.row.tries < TRIES_FOR_KEYS:
+                raise
+            log.warning("export_leaves_out", key=key, reason=str(error))
+            work.left_out += 1
             return
         await work.record(name, stored)

@@ -39,6 +39,8 @@ class ExportStep:
         self._database = database
         self._objects = objects
         self.row = row
+        # Objects that nothing opens.
+        self.left_out = 0
         self._renewed = time.monotonic()
         self._held = sa.and_(export_steps.c.id == row.id, held(export_steps, token))
         self._mine = sa.and_(self._held, collects(export_steps.c.export_id))
@@ -57,10 +59,16 @@ class ExportStep:
         this = [export_parts.c.export_id == self.row.export_id, export_parts.c.name == name]
         return await self._database.ask(sa.exists().where(*this))
 
-    async def write(self, scope: Scope, chunks: AsyncIterator[bytes]) -> StoredObject:
-        """Stores a part, under a key that no other process writes to."""
-        folder = prefix_of(scope.organization_id, self.row.export_id)
-        key = f"{folder}{self.row.service}/{new_id('part_')}"
+    async def write(
+        self, scope: Scope, chunks: AsyncIterator[bytes], *, project_id: str = ""
+    ) -> StoredObject:
+        """Stores a part, under a key that no other process writes to.
+
+        What is a project's is sealed as all of the project's is.
+        """
+        folder = prefix_of(scope.organization_id, self.row.export_id) + self.row.service
+        name = new_id("part_")
+        key = f"{folder}/{project_id}/{name}" if project_id else f"{folder}/{name}"
         return await self._objects.put(key, self._renewing(chunks))
 
     async def record(
@@ -98,6 +106,12 @@ class ExportStep:
         """Renews the lease, once in a while."""
         if time.monotonic() - self._renewed > RENEWED_AFTER:
             await self.update()
+
+    def told(self) -> str:
+        """Returns what is to be said of a step that is done; empty for nothing."""
+        if not self.left_out:
+            return ""
+        return f"{self.left_out} objects are left out: the key that seals them opens none of them"
 
     async def let_go(self) -> None:
         """Gives up the lease, if it is still this process's: it writes nothing any more."""

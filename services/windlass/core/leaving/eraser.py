@@ -1,8 +1,9 @@
-"""One service's part of erasures: its own objects and rows, in batches, by leased work."""
+"""Each service's part of erasures: its own objects and rows, in batches, by leased work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,32 +26,49 @@ from windlass.core.leaving.tables import DONE, PENDING, erasures, scope_of, step
 from windlass.core.objects import ObjectStore
 
 log = telemetry.logger("leaving")
-TOPIC = "erasures"
+TOPIC = _NAME = "erasures"
 LEASE_SECONDS, RENEW_SECONDS = 120.0, 30.0
 POLL_SECONDS = 2.0
-ROWS, PREFIXES = 5000, 200
+ROWS, PREFIXES = 250, 200
+# Times what a statement took.
+PAUSE = 4
 LONGEST_PAUSE = 300
 _MESSAGE_LENGTH = 500
+_WITHOUT_WAITING = sa.text("SET LOCAL synchronous_commit = off")
+
+
+@dataclass(frozen=True)
+class ErasurePart:
+    """A service's claims, and the `Prepare` that must come before their erasure."""
+
+    claims: LeavingClaims
+    prepare: Prepare | None = None
 
 
 def erases(app: App, claims: LeavingClaims, prepare: Prepare | None = None) -> None:
-    """Runs a service's part of erasures in this process."""
-    name = f"{claims.service}.erasures"
-    eraser = Eraser(app.database, app.objects, claims, prepare)
+    """Runs a service's part of erasures in this process.
+
+    One loop has the parts of all its services, one after the other: together they would take the
+    time of all requests.
+    """
+    if not app.erasing:
+        app.background(_NAME, lambda: _run(app))
+    app.erasing[claims.service] = ErasurePart(claims, prepare)
+
+
+async def _run(app: App) -> None:
+    eraser = Eraser(app.database, app.objects, app.erasing)
     listener = app.wake.listen(TOPIC)
 
     async def once() -> bool:
         worked = await eraser.once()
         if worked:
+            while await eraser.once():
+                pass
             app.wake.touch(TOPIC)
         return worked
 
-    app.background(
-        name,
-        lambda: run_loop(
-            name, listener, once, poll_seconds=POLL_SECONDS, resting=eraser.has_nothing
-        ),
-    )
+    await run_loop(_NAME, listener, once, poll_seconds=POLL_SECONDS, resting=eraser.has_nothing)
 
 
 class LeaseLost(Exception):
@@ -58,20 +76,14 @@ class LeaseLost(Exception):
 
 
 class Eraser:
-    """Claims steps of one service, and does them; what another process began it continues."""
+    """Claims steps of some services, and does them; what another process began it continues."""
 
-    def __init__(
-        self,
-        database: Database,
-        objects: ObjectStore,
-        claims: LeavingClaims,
-        prepare: Prepare | None = None,
-    ):
+    def __init__(self, database: Database, objects: ObjectStore, parts: Mapping[str, ErasurePart]):
+        """`parts` are by the service's name."""
         self._database = database
         self._objects = objects
-        self._claims = claims
-        self._prepare = prepare
-        mine = sa.and_(steps.c.service == claims.service, steps.c.state == PENDING)
+        self._parts = parts
+        mine = sa.and_(steps.c.service.in_(list(parts)), steps.c.state == PENDING)
         self._mine = mine
         self.has_nothing = no_rows(database, mine)
 
@@ -83,14 +95,15 @@ class Eraser:
             work = _Step(self._database, row, token)
             try:
                 scope = await work.scope()
-                waits_for = await self._prepare(scope) if self._prepare else ""
+                part = self._parts[row.service]
+                waits_for = await part.prepare(scope) if part.prepare else ""
                 if waits_for:
                     await work.rest(waits_for, seconds=2)
                     continue
                 async with work.kept():
-                    await self._erase(work, scope)
+                    await self._erase(work, scope, part.claims)
                 await work.update(state=DONE, message="", **released())
-                reach(f"erasures.{self._claims.service}.done")
+                reach(f"erasures.{work.row.service}.done")
             except LeaseLost:
                 log.info("erasure_taken_over", step=row.id)
             except Exception as error:
@@ -99,11 +112,11 @@ class Eraser:
                 await work.rest(type(error).__name__, seconds=seconds, tries=row.tries + 1)
         return bool(rows)
 
-    async def _erase(self, work: "_Step", scope: Scope) -> None:
+    async def _erase(self, work: "_Step", scope: Scope, claims: LeavingClaims) -> None:
         await self._settle(work)
-        for kept in self._claims.objects:
+        for kept in claims.objects:
             await self._erase_objects(work, kept, scope)
-        for table in self._claims.tables:
+        for table in claims.tables:
             await self._erase_rows(work, table, scope)
 
     async def _erase_objects(self, work: "_Step", kept: ObjectClaim, scope: Scope) -> None:
@@ -131,7 +144,7 @@ class Eraser:
                 present.append(prefix)
         if present:
             await work.update(batch={"prefixes": present, "objects": number, "bytes": size})
-            reach(f"erasures.{self._claims.service}.counted")
+            reach(f"erasures.{work.row.service}.counted")
             await self._settle(work)
 
     async def _settle(self, work: "_Step") -> None:
@@ -140,7 +153,7 @@ class Eraser:
             return
         for prefix in batch["prefixes"]:
             await self._objects.delete_prefix(prefix)
-        reach(f"erasures.{self._claims.service}.removed")
+        reach(f"erasures.{work.row.service}.removed")
         await work.update(
             batch=None,
             objects=steps.c.objects + batch["objects"],
@@ -162,12 +175,18 @@ class Eraser:
         statement: sa.Delete | sa.Update = table.delete().where(mine)
         if claimed.fate is Fate.IDS:
             statement = table.update().where(mine).values(claimed.values)
+        clock = asyncio.get_running_loop().time
         while True:
+            began = clock()
             async with self._database.begin() as connection:
+                # Rows that a crash of the database brings back come with the count before them.
+                await connection.execute(_WITHOUT_WAITING)
                 changed = (await connection.execute(statement)).rowcount
                 if changed:
                     await work.count(connection, table.name, changed)
-            reach(f"erasures.{self._claims.service}.rows")
+            reach(f"erasures.{work.row.service}.rows")
+            # Most of the time is left to the others who use the database and this process.
+            await asyncio.sleep(PAUSE * (clock() - began))
             if changed < ROWS:
                 return
 

@@ -6,15 +6,16 @@ import os
 import secrets
 import sys
 import time
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import FileIO
 from itertools import islice
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import ParamSpec, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -46,6 +47,30 @@ _THREADS = 16
 _ORPHAN_SECONDS = 60.0
 # What a thread does at once; more is for a process.
 _PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """An OpenObject: a file, which `read` closes at its end."""
+
+    file: FileIO
+    size: int
+    threads: ThreadPoolExecutor
+
+    async def read(self, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        """See OpenObject.read."""
+        run = asyncio.get_running_loop().run_in_executor
+        with self.file:
+            for at in range(start, stop, _READ_BYTES):
+                wanted = min(_READ_BYTES, stop - at)
+                chunk = await run(self.threads, os.pread, self.file.fileno(), wanted, at)
+                if len(chunk) != wanted:
+                    raise StoreUnavailable("An object became shorter while it was read.")
+                yield chunk
+
+    def close(self) -> None:
+        """See OpenObject.close."""
+        self.file.close()
 
 
 class FilesystemStore:
@@ -84,33 +109,32 @@ class FilesystemStore:
             await writer.discard()
         return StoredObject(key=key, bytes=writer.size, sha256=digest)
 
+    async def take(self, request: SignedRequest, chunks: AsyncIterator[bytes]) -> StoredObject:
+        """See ServedStore.take."""
+        return await self.put(request.key, chunks, bytes=request.bytes, sha256=request.sha256)
+
+    async def give(self, request: SignedRequest) -> OpenFile:
+        """See ServedStore.give."""
+        return await self.open(request.key)
+
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         """See ObjectStore.get."""
-        file, size = await self.open(key)
-        async for chunk in self.read(file, start, size if end is None else min(end, size)):
+        opened = await self.open(key)
+        size = opened.size
+        async for chunk in opened.read(start, size if end is None else min(end, size)):
             yield chunk
 
-    async def open(self, key: str) -> tuple[FileIO, int]:
-        """The object's file, to be passed to `read`, and its size; raises ObjectNotFound."""
+    async def open(self, key: str) -> "OpenFile":
+        """The object's file; raises ObjectNotFound."""
         path = self._path(key)
         with storage_errors():
             try:
                 file = path.open("rb", buffering=0)
             except MISSING:
                 raise ObjectNotFound(f"There is no object {key}.") from None
-        return file, os.fstat(file.fileno()).st_size
-
-    async def read(self, file: FileIO, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """The bytes of an open file, which it closes at the end."""
-        with file:
-            for at in range(start, stop, _READ_BYTES):
-                wanted = min(_READ_BYTES, stop - at)
-                chunk = await self._run(os.pread, file.fileno(), wanted, at)
-                if len(chunk) != wanted:
-                    raise StoreUnavailable("An object became shorter while it was read.")
-                yield chunk
+        return OpenFile(file, os.fstat(file.fileno()).st_size, self._threads)
 
     async def head(self, key: str) -> ObjectInfo | None:
         """See ObjectStore.head."""
@@ -150,7 +174,7 @@ class FilesystemStore:
 
     async def digest(self, key: str) -> Sha256:
         """See ObjectStore.digest."""
-        file, _ = await self.open(key)
+        file = (await self.open(key)).file
 
         def read() -> Sha256:
             with storage_errors(), file:
@@ -158,7 +182,7 @@ class FilesystemStore:
 
         return await self._run(read)
 
-    def presign_get(
+    async def presign_get(
         self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
     ) -> str:
         """See ObjectStore.presign_get."""
@@ -166,7 +190,7 @@ class FilesystemStore:
         request = SignedRequest("GET", validate_key(key), until, filename=filename, holder=holder)
         return self._signer.url(request)
 
-    def presign_put(
+    async def presign_put(
         self,
         key: str,
         *,
@@ -235,9 +259,26 @@ class FilesystemStore:
         page = await self._run(begin)
         if len(page) < _PAGE:
             return len(page), sum(page)
-        number, size = await _walked(walk, folder)
+        number, size = await self._walk_apart(walk, folder)
         if walk == "removed":
             number += len(page)
+        return number, size
+
+    async def _walk_apart(self, walk: str, folder: Path) -> tuple[int, int]:
+        """The program of a walk, which ends with the call; begun in a thread: a fork takes long."""
+        command = (sys.executable, "-I", "-S", folder_walk.__file__, walk, str(folder))
+        begin = self._run(Popen, command, stdout=PIPE, stderr=PIPE, text=True)
+        begun = asyncio.ensure_future(begin)
+        try:
+            process = await asyncio.shield(begun)
+            output, errors = await self._run(process.communicate)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_kill)
+            raise
+        if process.returncode:
+            reason = errors.strip().rpartition("\n")[2]
+            raise StoreUnavailable(f"The object store's folder cannot be walked: {reason}")
+        number, size = map(int, output.split())
         return number, size
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -245,21 +286,9 @@ class FilesystemStore:
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
 
-async def _walked(walk: str, folder: Path) -> tuple[int, int]:
-    """Returns what the program of a walk prints, and ends it with the call."""
-    command = (sys.executable, "-I", "-S", folder_walk.__file__, walk, str(folder))
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-    try:
-        output, errors = await process.communicate()
-    except BaseException:
-        with suppress(ProcessLookupError):
-            process.kill()
-        raise
-    if process.returncode:
-        reason = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        raise StoreUnavailable(f"The object store's folder cannot be walked: {reason}")
-    number, size = map(int, output.split())
-    return number, size
+def _kill(begun: "asyncio.Future[Popen[str]]") -> None:
+    if not begun.cancelled() and begun.exception() is None:
+        begun.result().kill()
 
 
 def _info(key: str, path: Path) -> ObjectInfo | None:

@@ -1,25 +1,28 @@
-"""Serves the signed URLs of a FilesystemStore: GET with ranges, and PUT."""
+"""Serves the signed URLs of a store: GET with ranges, and PUT."""
 
 import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from windlass.core import telemetry
-from windlass.core.objects.filesystem import FilesystemStore
+from windlass.core.errors import AppError
 from windlass.core.objects.port import (
     InvalidKey,
+    ObjectDamaged,
     ObjectMismatch,
     ObjectNotFound,
     ObjectStoreError,
     ObjectTooLarge,
+    SealingKeyUnavailable,
     SignatureInvalid,
     StorageFull,
     StoreUnavailable,
 )
+from windlass.core.objects.served import ServedStore
 from windlass.core.objects.signing import SignedRequest
 
 Scope = MutableMapping[str, Any]
@@ -29,7 +32,8 @@ Hold = Callable[[str], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 log = telemetry.logger("objects")
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+# No object has more bytes than 18 digits name.
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _STATUS: dict[type[ObjectStoreError], int] = {
     SignatureInvalid: 403,
     ObjectNotFound: 404,
@@ -38,6 +42,8 @@ _STATUS: dict[type[ObjectStoreError], int] = {
     ObjectTooLarge: 413,
     StoreUnavailable: 503,
     StorageFull: 507,
+    SealingKeyUnavailable: 503,
+    ObjectDamaged: 409,
 }
 
 
@@ -45,16 +51,22 @@ class ClientGone(Exception):
     """The other side has closed the connection."""
 
 
+class TransferBroken(Exception):
+    """An object could not be read to its end; half of it is out, so the connection ends."""
+
+
 class ObjectRoutes:
     """An ASGI application for every path with /objects/<key>."""
 
-    def __init__(self, store: FilesystemStore):
+    def __init__(self, store: ServedStore):
         self._store = store
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, hold: Hold | None = None
     ) -> None:
         """Handles one request; failures before the first byte are JSON in OpenAI's shape.
+
+        Raises TransferBroken for later ones.
 
         `hold` is asked first whether the holder of the URL may still have it.
         """
@@ -86,9 +98,7 @@ class ObjectRoutes:
         length = headers.get(b"content-length")
         if request.bytes is not None and length not in (None, str(request.bytes)):
             raise ObjectMismatch(f"{length} bytes were sent, but {request.bytes} were announced.")
-        stored = await self._store.put(
-            request.key, _body(receive), bytes=request.bytes, sha256=request.sha256
-        )
+        stored = await self._store.take(request, _body(receive))
         etag = b'"' + stored.sha256.hex().encode() + b'"'
         await _start(send, 200, [(b"content-length", b"0"), (b"etag", etag)])
         await send({"type": "http.response.body", "body": b""})
@@ -101,14 +111,15 @@ class ObjectRoutes:
         receive: Receive,
         send: Send,
     ) -> None:
-        file, size = await self._store.open(request.key)
-        with file:
-            status, start, stop, answer = _choose_range(headers.get(b"range"), size)
+        with closing(await self._store.give(request)) as opened:
+            status, start, stop, answer = _choose_range(headers.get(b"range"), opened.size)
             answer += _content_headers(request, stop - start)
-            await _start(send, status, answer)
-            if not head:
-                async with aclosing(self._store.read(file, start, stop)) as chunks:
-                    await _send_chunks(chunks, receive, send)
+            async with aclosing(opened.read(start, start if head else stop)) as chunks:
+                # What cannot be read at all is told, while a status can still say so.
+                first = await anext(chunks, b"")
+                await _start(send, status, answer)
+                await send({"type": "http.response.body", "body": first, "more_body": True})
+                await _send_chunks(chunks, receive, send)
         await send({"type": "http.response.body", "body": b""})
 
 
@@ -130,6 +141,8 @@ async def _send_chunks(chunks: AsyncIterator[bytes], receive: Receive, send: Sen
             if left.done():
                 raise ClientGone
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    except ObjectStoreError as error:
+        raise TransferBroken(str(error)) from error
     finally:
         left.cancel()
 
@@ -175,6 +188,8 @@ async def _start(send: Send, status: int, headers: list[Header]) -> None:
 async def _send_error(send: Send, status: int, error: ObjectStoreError) -> None:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     code = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
+    if isinstance(error, AppError):
+        code = error.reason
     shape = {"message": str(error), "type": kind, "param": None, "code": code}
     body = json.dumps({"error": shape}).encode()
     length = str(len(body)).encode()

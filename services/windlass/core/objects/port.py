@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
+from windlass.core.errors import FailedPrecondition, Unavailable
+
 Sha256: TypeAlias = bytes
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._=+@,~-]{1,200}")
@@ -48,6 +50,14 @@ class StoreUnavailable(ObjectStoreError):
     """The store does not answer."""
 
     retryable = True
+
+
+class SealingKeyUnavailable(StoreUnavailable, Unavailable):
+    """The key that seals an object cannot be had; the message names the external key."""
+
+
+class ObjectDamaged(ObjectStoreError, FailedPrecondition):
+    """A sealed object was changed, cut, or moved from another place."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,10 @@ class ObjectStore(Protocol):
         ...
 
     async def count(self, prefix: str) -> tuple[int, int]:
-        """The number of objects below `prefix`, which ends in a slash, and their bytes."""
+        """The number of objects below `prefix`, which ends in a slash, and the bytes they take.
+
+        Of sealed objects that is a little more than what they hold.
+        """
         ...
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
@@ -140,7 +153,7 @@ class ObjectStore(Protocol):
         """The SHA-256 of what is stored, by reading it; raises ObjectNotFound."""
         ...
 
-    def presign_get(
+    async def presign_get(
         self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
     ) -> str:
         """A URL that reads the object for `expires` seconds, as an attachment `filename`.
@@ -149,7 +162,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def presign_put(
+    async def presign_put(
         self,
         key: str,
         *,

@@ -166,7 +166,7 @@ class S3Store:
             await self._run(hashed.update, chunk)
         return hashed.digest()
 
-    def presign_get(
+    async def presign_get(
         self, key: str, *, expires: int, filename: str | None = None, holder: str = ""
     ) -> str:
         """See ObjectStore.presign_get."""
@@ -176,7 +176,7 @@ class S3Store:
             parameters["ResponseContentDisposition"] = quoted
         return self._presign("get_object", parameters, expires)
 
-    def presign_put(
+    async def presign_put(
         self,
         key: str,
         *,

@@ -23,6 +23,8 @@ class SignedRequest:
     filename: str | None = None
     # The API key whose bearer had it signed: it ends with that key. Empty: with its time alone.
     holder: str = ""
+    # Whether what it names is sealed, as the signer's secret says it, not the URL.
+    is_sealed: bool = False
 
     def parameters(self) -> dict[str, str]:
         """The query of its URL, but for the signature."""

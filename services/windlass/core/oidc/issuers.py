@@ -14,6 +14,7 @@ from windlass.core.oidc.documents import DocumentFetcher, NotFetchable
 from windlass.core.oidc.keys import JWKS_BYTES, InvalidJwks, VerificationKeys
 from windlass.core.oidc.tokens import (
     JWT,
+    LEEWAY_SECONDS,
     LONGEST_LIFE_SECONDS,
     UnknownKey,
     UnverifiedToken,
@@ -54,10 +55,10 @@ class _Issuer:
         self._owner = owner
         self._fetcher = fetcher
 
-    async def refresh(self, *, older_than: float) -> None:
+    async def refresh(self, *, older_than: float, pause_seconds: float = REFETCH_SECONDS) -> None:
         """Fetches what is older, unless that was tried just now; raises IssuerUnavailable."""
         now = clock.now()
-        is_due = now - self._fetched_at > older_than and now - self._tried_at > REFETCH_SECONDS
+        is_due = now - self._fetched_at > older_than and now - self._tried_at > pause_seconds
         if self.fetching is None and is_due:
             self._tried_at = now
             self.fetching = asyncio.create_task(self._fetch())
@@ -127,10 +128,13 @@ class OidcIssuers:
         owner: str,
         types: Collection[str] = JWT,
         longest_life: int = LONGEST_LIFE_SECONDS,
+        leeway: int = LEEWAY_SECONDS,
+        refetch: float = REFETCH_SECONDS,
     ) -> dict[str, Any]:
         """The claims of a token that an issuer signed; see `tokens.verify`.
 
-        A key that is unknown has the issuer's keys fetched once more, but not again and again.
+        A key that is unknown has the issuer's keys fetched once more, but not again and again:
+        `refetch` seconds lie between.
         Raises TokenRefused, IssuerUnavailable.
         """
         known = self._issuer(issuer, owner)
@@ -144,11 +148,12 @@ class OidcIssuers:
                 audience=audience,
                 types=types,
                 longest_life=longest_life,
+                leeway=leeway,
             )
 
         with suppress(UnknownKey):
             return verified()
-        await known.refresh(older_than=0.0)
+        await known.refresh(older_than=0.0, pause_seconds=refetch)
         return verified()
 
     def _issuer(self, url: str, owner: str) -> _Issuer:

@@ -15,7 +15,7 @@ from windlass.core.oidc.keys import ALGORITHMS, KID_LENGTH, VerificationKeys
 
 TOKEN_BYTES = 16 * 1024
 HEADER_BYTES = 4096
-# Of clocks that differ.
+# Of clocks that differ. Whoever shows a token may have taken it, so it is short.
 LEEWAY_SECONDS = 60
 # From the issue of a token until its end.
 LONGEST_LIFE_SECONDS = 24 * 3600
@@ -92,6 +92,7 @@ def verify(
     audience: str,
     types: Collection[str] = JWT,
     longest_life: int = LONGEST_LIFE_SECONDS,
+    leeway: int = LEEWAY_SECONDS,
 ) -> dict[str, Any]:
     """The claims of a token that the issuer made for the audience, and that holds now.
 
@@ -113,18 +114,24 @@ def verify(
     named = claims.get("aud")
     if audience not in (named if isinstance(named, list) else [named]):
         raise TokenRefused("It is for another audience.")
-    _require_time(claims, longest_life)
+    _require_time(claims, longest_life, leeway)
     return claims
 
 
-def _require_time(claims: dict[str, Any], longest_life: int) -> None:
+def _require_time(claims: dict[str, Any], longest_life: int, leeway: int) -> None:
     now = clock.now()
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     begins = _time(claims, "nbf") if "nbf" in claims else issued
-    if now >= expires + LEEWAY_SECONDS:
-        raise TokenRefused("It has expired.")
-    if max(issued, begins) > now + LEEWAY_SECONDS:
-        raise TokenRefused("It does not hold yet.")
+    if now >= expires + leeway:
+        raise TokenRefused(
+            f"It has expired, {now - expires:.0f} seconds ago by the clock here. Clocks may differ "
+            f"by {leeway} seconds."
+        )
+    if (ahead := max(issued, begins) - now) > leeway:
+        raise TokenRefused(
+            f"It does not hold yet, but {ahead:.0f} seconds from now by the clock here. Clocks may "
+            f"differ by {leeway} seconds."
+        )
     if expires - issued > longest_life:
         raise TokenRefused(f"It holds longer than {longest_life} seconds.")
 

@@ -6,7 +6,16 @@ use and compares it with its entry, and docs/reference/errors.md is made from th
 May import nothing but `core.errors`.
 """
 
-from windlass.core.reasons import clusters, engines, job_ends, jobs, models, requests, sign_in
+from windlass.core.reasons import (
+    clusters,
+    engines,
+    job_ends,
+    jobs,
+    models,
+    requests,
+    sign_in,
+    tuning,
+)
 from windlass.core.reasons.reason import ErrorReason
 
 REASONS: dict[str, ErrorReason] = {
@@ -16,6 +25,7 @@ REASONS: dict[str, ErrorReason] = {
     **clusters.REASONS,
     **engines.REASONS,
     **sign_in.REASONS,
+    **tuning.REASONS,
 }
 # `error.code` of jobs that failed: the sentence of each. A job may also end with the reason of an
 # input that was refused, such as `file_gone`.

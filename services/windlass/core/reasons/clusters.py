@@ -15,6 +15,11 @@ REASONS = {
         "There is no such cluster, or none of the project; `windlass clusters list` shows all.",
         NotFound,
     ),
+    "geography_mismatch": reason(
+        "A project's data stays in its geography, and the installation's stores, the cluster, or "
+        "the project that it is for are not there; `windlass clusters list` shows the labels.",
+        FailedPrecondition,
+    ),
     "cluster_live": reason("The cluster's agent is running; stop it first.", FailedPrecondition),
     "cluster_unreachable": reason(
         "The cluster's agent is not connected, or its connection broke; try again, and see whether "

@@ -27,6 +27,15 @@ REASONS = {
         "The project has as many unfinished prefetches as it may; wait until some have ended.",
         ResourceExhausted,
     ),
+    "training_not_enabled": reason(
+        "The engine of the model may not be trained; `windlass models activate MODEL --training "
+        "hogwild` has one that may.",
+        FailedPrecondition,
+    ),
+    "training_not_found": reason("The project has no such training of an engine.", NotFound),
+    "run_not_found": reason(
+        "The run that engines should follow is none that the project may read.", NotFound
+    ),
     "stack_not_found": reason(
         "There is no such serving stack; `windlass stacks list` has those that there are.", NotFound
     ),
@@ -59,6 +68,12 @@ REASONS = {
     ),
     "engine_overloaded": reason("The engine has too much to do; try again later.", 503),
     "engine_asleep": reason("The engine sleeps; try again, it wakes.", 404),
+    "weight_version_mismatch": reason(
+        "The engine's weights are of another version than the request demands.", 409
+    ),
+    "weights_in_use": reason(
+        "Requests that are answered with the weights before have not ended; try again later.", 503
+    ),
     "engine_stopped": reason("The engine has stopped; try again, another is started.", 503),
     "engine_error": reason("The engine failed to answer; its log says why.", 500),
     "engine_failed": reason("The engine broke off its answer; try again.", 502),

@@ -80,6 +80,10 @@ MEANINGS = {
     "evicted": (
         "The cluster took the job's pods away, and no attempt was left; create the job again."
     ),
+    "geography_changed": (
+        "The cluster got another geography than the project's data, and no attempt was left; "
+        "create the job again."
+    ),
     "preempted": (
         "More important work took the job's place, and no attempt was left; create the job again."
     ),

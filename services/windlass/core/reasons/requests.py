@@ -93,6 +93,10 @@ REASONS = {
         "data: URL.",
         400,
     ),
+    "geography_fixed": reason(
+        "A project's geography is given at its creation and stays; make another project.",
+        InvalidArgument,
+    ),
     "unsupported_parameter": reason(
         "OpenAI has this field, and the engine that serves the model, or this installation, does "
         "not; leave it out.",
@@ -148,6 +152,16 @@ REASONS = {
         "The key is taken from its networks alone; ask from one of them, or have it changed.",
         PermissionDenied,
     ),
+    "address_not_allowed_by_organization": reason(
+        "The organization's credentials are taken from its networks alone; ask from one of them, "
+        "or have an owner add yours.",
+        PermissionDenied,
+    ),
+    "networks_lock_you_out": reason(
+        "The caller's own address would not be admitted afterwards; add its network, or call from "
+        "one that is named.",
+        FailedPrecondition,
+    ),
     "client_certificate_required": reason(
         "The organization or the project takes calls only over a connection with a client "
         "certificate; present one, to the gateway or to the proxy in front of it.",
@@ -192,6 +206,15 @@ REASONS = {
         "it is tried, 503 where something is sealed by it. The message has what it said.",
         FailedPrecondition,
         Unavailable,
+    ),
+    "object_damaged": reason(
+        "A sealed object of a project with a key of its own was changed, cut or moved in the "
+        "object store, or its key is no more; nothing opens it.",
+        FailedPrecondition,
+    ),
+    "too_many_object_keys": reason(
+        "The data key of the project was changed as often as it may be; go on in a new project.",
+        FailedPrecondition,
     ),
     "external_key_in_use": reason(
         "The external key wraps a project's data key; give the project another one first.",

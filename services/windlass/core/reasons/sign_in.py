@@ -43,6 +43,11 @@ REASONS = {
         "anew.",
         PermissionDenied,
     ),
+    "fresh_sign_in_required": reason(
+        "The step is dangerous, and this session's person showed long ago who they are, or the "
+        "issuer does not say when; sign in anew (`windlass auth login --web --fresh`).",
+        PermissionDenied,
+    ),
     "sign_in_required": reason(
         "The organization lets people in by issuers of its own alone, and people make keys while "
         "signed in.",

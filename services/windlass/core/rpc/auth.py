@@ -43,6 +43,9 @@ class Principal:
     models: ModelScope | None = None
     # A session that lacks what only owners may, until its person signs in anew.
     is_weakened: bool = False
+    # Of a session: until when it takes dangerous steps; 0: nobody knows when its person showed who
+    # they are. None: nobody asks, as of keys, which have nobody who could be asked.
+    fresh_until: int | None = None
 
     def may(self, permission: str) -> bool:
         """Returns True if some role of the caller grants the permission."""
@@ -85,6 +88,7 @@ class Principal:
             permissions=sorted(self.permissions),
             models=self.models.patterns if self.models is not None else (),
             weakened=self.is_weakened,
+            fresh_until=self.fresh_until,
         )
 
     @classmethod
@@ -99,6 +103,7 @@ class Principal:
             permissions=frozenset(message.permissions),
             models=ModelScope.of(message.models),
             is_weakened=message.weakened,
+            fresh_until=message.fresh_until if message.HasField("fresh_until") else None,
         )
 
 

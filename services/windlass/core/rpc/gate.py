@@ -1,4 +1,4 @@
-"""Authentication gate of a control-plane process, for all four audiences that it serves."""
+"""Authentication gate of a control-plane process, for all audiences that it serves."""
 
 import time
 from collections import OrderedDict
@@ -12,6 +12,12 @@ from windlass.core.rpc.tokens import TokenAuthority
 
 AGENT_CACHE_SECONDS = 0.8
 AGENT_CACHE_SIZE = 4096
+# The kinds of our own processes that an audience is of; none: any.
+SERVICE_KINDS: dict["pb.Audience.ValueType", tuple[str, ...]] = {
+    pb.AUDIENCE_INTERNAL: (),
+    pb.AUDIENCE_GATEWAY: ("gateway",),
+    pb.AUDIENCE_CONNECTING: ("gateway", "tuning"),
+}
 
 
 class ControlPlaneGate:
@@ -36,12 +42,11 @@ class ControlPlaneGate:
             auth.enter(principal=await self._tokens.verify_principal(token))
             auth.principal_token.set(token)
             auth.client_address.set(await self._address(metadata))
-        elif rule.audience in (pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY):
+        elif rule.audience in SERVICE_KINDS:
             token = metadata.get("windlass-service", "")
             if not token:
                 raise Unauthenticated("Only services may make this call.", reason="missing_token")
-            kind = "gateway" if rule.audience == pb.AUDIENCE_GATEWAY else None
-            await self._tokens.verify_service(token, kind=kind)
+            await self._tokens.verify_service(token, kinds=SERVICE_KINDS[rule.audience])
             auth.client_address.set(metadata.get("windlass-client", ""))
         elif rule.audience == pb.AUDIENCE_AGENT:
             auth.enter(agent=await self._agent(metadata))

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from windlass.api.auth.v1 import auth_pb2 as pb
-from windlass.core import ids, telemetry
+from windlass.core import clock, ids, telemetry
 from windlass.core.errors import (
     AppError,
     Internal,
@@ -34,7 +34,7 @@ from windlass.core.objects import (
     StorageFull,
 )
 from windlass.core.rpc import audited, auth
-from windlass.core.rpc.rules import is_change, rule_of, split
+from windlass.core.rpc.rules import asks_fresh_sign_in, is_change, rule_of, split
 from windlass.metrics import rpc
 
 log = telemetry.logger("rpc")
@@ -43,7 +43,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 OPEN_SERVICES = ("grpc.health.v1.", "grpc.reflection.")
 # Only these may stream both ways: nothing of it can be audited by its one request.
-DUPLEX_AUDIENCES = (pb.AUDIENCE_AGENT, pb.AUDIENCE_INTERNAL, pb.AUDIENCE_GATEWAY)
+DUPLEX_AUDIENCES = (
+    pb.AUDIENCE_AGENT,
+    pb.AUDIENCE_INTERNAL,
+    pb.AUDIENCE_GATEWAY,
+    pb.AUDIENCE_CONNECTING,
+)
 
 
 class Gate(Protocol):
@@ -110,6 +115,22 @@ def _lacking(principal: auth.Principal, permission: str) -> PermissionDenied:
     return PermissionDenied(f"This needs the permission {permission}.")
 
 
+def _require_fresh(principal: auth.Principal, rule: pb.Rule, request: Any) -> None:
+    """Raises PermissionDenied for a dangerous step in a session that was signed in to long ago."""
+    until = principal.fresh_until
+    if until is None or until > clock.now_seconds() or not asks_fresh_sign_in(rule, request):
+        return
+    raise PermissionDenied(
+        "This step asks for a sign-in that is more recent than yours. Show again who you are, then "
+        "repeat it: windlass auth login --web --fresh, or /login?fresh=true in a browser."
+        if until
+        else "This step asks for a recent sign-in, and your issuer does not say when you showed "
+        "who you are (auth_time). Have it say so, take an API key, or ask the operator about "
+        "sign_in.fresh_seconds.",
+        reason="fresh_sign_in_required",
+    )
+
+
 class Boundary(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server."""
 
@@ -155,7 +176,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         unary = self.unary(method, metadata, handler.unary_unary)
         return grpc.unary_unary_rpc_method_handler(unary, **codecs)
 
-    async def _enter(self, method: str, metadata: dict[str, str]) -> pb.Rule:
+    async def _enter(self, method: str, metadata: dict[str, str], request: Any) -> None:
         telemetry.request_id.set(metadata.get("x-request-id") or ids.new_id("req_"))
         rule = rule_of(method)
         if rule is None or rule.audience == pb.AUDIENCE_UNSPECIFIED:
@@ -163,9 +184,11 @@ class Boundary(grpc.aio.ServerInterceptor):
         auth.enter()
         audited.enter()
         await self._gate.admit(rule, metadata)
-        if rule.audience == pb.AUDIENCE_TENANT and not auth.current().may(rule.permission):
-            raise _lacking(auth.current(), rule.permission)
-        return rule
+        if rule.audience == pb.AUDIENCE_TENANT:
+            caller = auth.current()
+            if not caller.may(rule.permission):
+                raise _lacking(caller, rule.permission)
+            _require_fresh(caller, rule, request)
 
     def unary(
         self, method: str, metadata: dict[str, str], inner: Callable[..., Awaitable[Any]]
@@ -175,7 +198,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
             try:
-                await self._enter(method, metadata)
+                await self._enter(method, metadata, request)
                 response = await inner(request, context)
             except BaseException as error:
                 failure = self._finish(method, request, error)
@@ -198,7 +221,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> AsyncGenerator[Any]:
             with _streams(method).track_inprogress():
                 try:
-                    await self._enter(method, metadata)
+                    await self._enter(method, metadata, request)
                     async for item in inner(request, context):
                         yield item
                 except BaseException as error:
@@ -225,7 +248,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         async def call(requests: Any, context: Context) -> None:
             with _streams(method).track_inprogress():
                 try:
-                    await self._enter(method, metadata)
+                    await self._enter(method, metadata, None)
                     await inner(requests, context)
                 except BaseException as error:
                     failure = self._finish(method, None, error)

@@ -6,7 +6,7 @@ database is trusted and no other is. Keys rotate long before they expire.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +28,8 @@ keys = sa.Table(
     "core_signing_keys",
     metadata,
     sa.Column("kid", sa.Text, primary_key=True),
-    # `gateway` may sign principals; every kind may sign service calls.
+    # `gateway` may sign principals; every kind may sign service calls, of which some are of
+    # `gateway` and `tuning` alone.
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("public_jwk", sa.JSON, nullable=False),
     sa.Column("expires_at", sa.BigInteger, nullable=False),
@@ -78,6 +79,7 @@ class TokenAuthority:
             "permissions": sorted(principal.permissions),
             "models": principal.models.patterns if principal.models is not None else (),
             "weakened": principal.is_weakened,
+            "fresh_until": principal.fresh_until,
         }
         return self._sign(principal, claims)
 
@@ -107,7 +109,7 @@ class TokenAuthority:
 
     async def verify_principal(self, token: str) -> Principal:
         """The principal in a token; raises Unauthenticated unless a gateway signed it."""
-        claims = await self._verify(token, audience="principal", kind="gateway")
+        claims = await self._verify(token, audience="principal", kinds=("gateway",))
         return Principal(
             organization_id=claims["org"],
             project_id=claims["project"],
@@ -118,25 +120,26 @@ class TokenAuthority:
             # Of a gateway of the release before, which narrows nobody to models.
             models=ModelScope.of(claims.get("models", ())),
             is_weakened=claims.get("weakened", False),
+            fresh_until=claims.get("fresh_until"),
         )
 
-    async def verify_service(self, token: str, *, kind: str | None = None) -> str:
-        """The name of the calling process, one of a kind if given; else raises Unauthenticated."""
-        claims = await self._verify(token, audience="service", kind=kind)
+    async def verify_service(self, token: str, *, kinds: Collection[str] = ()) -> str:
+        """The name of the calling process, of one of the kinds if any; raises Unauthenticated."""
+        claims = await self._verify(token, audience="service", kinds=kinds)
         return str(claims["sub"])
 
     async def verify_access(self, token: str) -> dict[str, Any]:
         """The claims given to `sign_access`; raises Unauthenticated unless we signed them."""
-        return await self._verify(token, audience="access", kind=None)
+        return await self._verify(token, audience="access", kinds=())
 
-    async def _verify(self, token: str, *, audience: str, kind: str | None) -> dict[str, Any]:
+    async def _verify(self, token: str, *, audience: str, kinds: Collection[str]) -> dict[str, Any]:
         cached = self._verified.get(token)
         if cached is not None and cached[1] > clock.now():
             claims = cached[0]
         else:
             claims = await self._decode(token)
             self._remember(self._verified, token, (claims, float(claims["exp"])))
-        if claims["aud"] != audience or (kind is not None and claims["signer"] != kind):
+        if claims["aud"] != audience or (kinds and claims["signer"] not in kinds):
             raise Unauthenticated("The token is for another purpose.", reason="invalid_token")
         return claims
 

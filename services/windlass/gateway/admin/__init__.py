@@ -11,9 +11,11 @@ from windlass.gateway.admin.audit.destinations import audit_destinations_router
 from windlass.gateway.admin.audit.retention import audit_retention_router
 from windlass.gateway.admin.cluster_access import cluster_access_router
 from windlass.gateway.admin.clusters import clusters_router
+from windlass.gateway.admin.engines.trainings import engine_trainings_router
 from windlass.gateway.admin.members import members_router
 from windlass.gateway.admin.organizations.erasures import erasures_router
 from windlass.gateway.admin.organizations.exports import exports_router
+from windlass.gateway.admin.organizations.networks import networks_router
 from windlass.gateway.admin.organizations.tenants import permissions_router, tenants_router
 from windlass.gateway.admin.prefetches import prefetches_router
 from windlass.gateway.admin.quota import quota_router
@@ -32,6 +34,7 @@ ROUTERS = (
     tenants_router,
     erasures_router,
     exports_router,
+    networks_router,
     members_router,
     permissions_router,
     role_previews_router,
@@ -51,6 +54,7 @@ ROUTERS = (
     audit_retention_router,
     runtimes_router,
     servings_router,
+    engine_trainings_router,
     prefetches_router,
     stacks_router,
 )

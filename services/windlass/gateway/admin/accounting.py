@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.usage.v1 import usage_pb2 as pb
@@ -13,6 +13,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import INT64, After, LongLimit, bracketed
 from windlass.gateway.plain import enum_name, plain
+from windlass.gateway.resource_router import ResourceRouter
 
 # OpenAI's name of a group to ours.
 _GROUPS = {"api_key_id": "key_id"}
@@ -22,9 +23,9 @@ VerifyLimit = Annotated[int, Query(ge=0, le=20_000, description="Number of event
 CheckpointsLimit = Annotated[int, Query(ge=0, le=500, description="Number of items on a page.")]
 
 
-def accounting_router(app: App) -> APIRouter:
+def accounting_router(app: App) -> ResourceRouter:
     """Usage and the audit log."""
-    router = APIRouter(tags=["usage and audit"])
+    router = ResourceRouter(tags=["usage and audit"])
     usage = app.clients.stub(rpc.UsageServiceStub)
     rbac = app.clients.stub(rbac_pb2_grpc.RbacServiceStub)
 
@@ -117,6 +118,7 @@ def _result(result: pb.UsageResult) -> Json:
         "input_cached_tokens": result.input_cached_tokens,
         "output_reasoning_tokens": result.output_reasoning_tokens,
         "num_model_requests": result.requests,
+        "device_seconds": result.device_time_ms / 1000,
         "num_estimated_requests": result.estimated_requests,
         "project_id": result.project_id or None,
         "api_key_id": result.key_id or None,

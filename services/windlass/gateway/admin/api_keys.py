@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -29,6 +29,7 @@ from windlass.gateway.admin.members import render_key, role_number
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit, bracketed_pairs
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import PERMISSIONS
 
 Scopes = Annotated[
@@ -142,9 +143,9 @@ class PutKeyPolicy(Body):
     ] = 0
 
 
-def key_policies_router(app: App) -> APIRouter:
+def key_policies_router(app: App) -> ResourceRouter:
     """Policies for API keys."""
-    router = APIRouter(prefix="/organization/key_policy", tags=["API keys"])
+    router = ResourceRouter(prefix="/organization/key_policy", tags=["API keys"])
     policies = app.clients.stub(rpc.KeyPoliciesServiceStub)
 
     @router.get("")
@@ -170,9 +171,9 @@ def key_policies_router(app: App) -> APIRouter:
     return router
 
 
-def api_keys_router(app: App) -> APIRouter:
+def api_keys_router(app: App) -> ResourceRouter:
     """API keys."""
-    router = APIRouter(prefix="/api_keys", tags=["API keys"])
+    router = ResourceRouter(prefix="/api_keys", tags=["API keys"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.post("")

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from google.protobuf import json_format
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.kubernetes.names import LABEL_LENGTH
 
 Name = Annotated[str, Field(max_length=LABEL_LENGTH)]
@@ -37,9 +38,9 @@ def render_assignment(found: pb.Assignment) -> Json:
     return {"id": identifier, **plain(found, "cluster.assignment")}
 
 
-def assignments_router(app: App) -> APIRouter:
+def assignments_router(app: App) -> ResourceRouter:
     """Assignments of projects to clusters."""
-    router = APIRouter(tags=["clusters"])
+    router = ResourceRouter(tags=["clusters"])
     clusters = app.clients.stub(rpc.ClustersServiceStub)
 
     async def listed(cluster_id: str, project_id: str, after: str, limit: int) -> Json:

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.sessions.v1 import sessions_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class CreateAccess(Body):
@@ -22,9 +22,9 @@ class CreateAccess(Body):
     ] = 0
 
 
-def cluster_access_router(app: App) -> APIRouter:
+def cluster_access_router(app: App) -> ResourceRouter:
     """Access of people and programs to what their project runs in a cluster."""
-    router = APIRouter(tags=["clusters"])
+    router = ResourceRouter(tags=["clusters"])
     sessions = app.clients.stub(rpc.SessionsServiceStub)
 
     @router.post("/clusters/{cluster_id}/access")

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
 from windlass.api.inference.v1 import inference_pb2, inference_pb2_grpc
-from windlass.bounds import ADDRESS_LENGTH, MAX_ADDRESSES, MAX_SLOTS
+from windlass.bounds import ADDRESS_LENGTH, GEOGRAPHY_PATTERN, MAX_ADDRESSES, MAX_SLOTS
 from windlass.core.app import App
 from windlass.gateway.admin.queues import render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.kubernetes.names import LABEL_LENGTH
 
 Address = Annotated[str, Field(min_length=1, max_length=ADDRESS_LENGTH)]
@@ -30,6 +30,8 @@ class ClusterPolicy(Body):
     addresses: Annotated[list[Address], Field(max_length=MAX_ADDRESSES)] | None = None
     max_slots: Slots | None = None
     max_engine_slots: Slots | None = None
+    # Empty takes the label away.
+    geography: Annotated[str, Field(pattern=f"{GEOGRAPHY_PATTERN}|^$")] | None = None
 
     def fields(self) -> list[str]:
         """Names of the fields that were given."""
@@ -79,9 +81,9 @@ def render_inventory(found: pb.Inventory) -> Json:
     return {**head, **at, **kinds, "pending": pending, "missing": missing}
 
 
-def clusters_router(app: App) -> APIRouter:
+def clusters_router(app: App) -> ResourceRouter:
     """Clusters, and the engines that run there."""
-    router = APIRouter(tags=["clusters"])
+    router = ResourceRouter(tags=["clusters"])
     clusters = app.clients.stub(rpc.ClustersServiceStub)
     inference = app.clients.stub(inference_pb2_grpc.InferenceServiceStub)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -14,6 +14,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import enum_name, plain
+from windlass.gateway.resource_router import ResourceRouter
 
 ROLES = {
     enum_name(pb.Role.DESCRIPTOR, number): number
@@ -63,9 +64,9 @@ def _render(member: pb.Member) -> Json:
     return {"id": member.user_id, **plain(member, "member")}
 
 
-def members_router(app: App) -> APIRouter:
+def members_router(app: App) -> ResourceRouter:
     """Members."""
-    router = APIRouter(prefix="/members", tags=["members"])
+    router = ResourceRouter(prefix="/members", tags=["members"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.put("")

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -14,6 +13,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.modelfiles.naming import ID_LENGTH
 
 ClusterId = Annotated[str, Field(max_length=IDENTIFIER_LENGTH, pattern=r"^[A-Za-z0-9._-]+$")]
@@ -33,9 +33,9 @@ class PutPrefetch(Body):
     ] = []
 
 
-def prefetches_router(app: App) -> APIRouter:
+def prefetches_router(app: App) -> ResourceRouter:
     """Prefetches."""
-    router = APIRouter(prefix="/prefetches", tags=["models"])
+    router = ResourceRouter(prefix="/prefetches", tags=["models"])
     inference = app.clients.stub(rpc.InferenceServiceStub)
     clusters = app.clients.stub(clusters_pb2_grpc.ClustersServiceStub)
 

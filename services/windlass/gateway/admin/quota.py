@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter
 from google.protobuf import json_format
 from pydantic import Field, model_validator
 
@@ -15,6 +14,7 @@ from windlass.gateway.admin.queues import Number, render_cohort, render_queue
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.kubernetes import choices
 from windlass.kubernetes.names import LABEL_LENGTH, QUALIFIED_NAME_LENGTH
 
@@ -88,9 +88,9 @@ class ChangeQuota(Body):
     delete: Annotated[list[Reference], Field(max_length=MAX_QUOTA_OBJECTS)] = []
 
 
-def quota_router(app: App) -> APIRouter:
+def quota_router(app: App) -> ResourceRouter:
     """The quota of clusters (platform administrators)."""
-    router = APIRouter(tags=["clusters"])
+    router = ResourceRouter(tags=["clusters"])
     clusters = app.clients.stub(rpc.ClustersServiceStub)
 
     @router.get("/clusters/{cluster_id}/quota")

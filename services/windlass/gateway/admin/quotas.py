@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -13,6 +13,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 ProjectId = Annotated[
     str,
@@ -31,9 +32,9 @@ def _render(answer: pb.Quotas) -> Json:
     return page([{"id": one.name, **plain(one, "quota")} for one in answer.quotas])
 
 
-def quotas_router(app: App) -> APIRouter:
+def quotas_router(app: App) -> ResourceRouter:
     """Quotas."""
-    router = APIRouter(prefix="/quotas", tags=["quotas"])
+    router = ResourceRouter(prefix="/quotas", tags=["quotas"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     async def put(name: str, project_id: str, bound: int | None) -> Json:

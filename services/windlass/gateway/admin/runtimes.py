@@ -1,17 +1,16 @@
 """/v1/runtimes: what a project can train with."""
 
-from fastapi import APIRouter
-
 from windlass.api.jobs.v1 import jobs_pb2 as pb
 from windlass.api.jobs.v1 import jobs_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 
-def runtimes_router(app: App) -> APIRouter:
+def runtimes_router(app: App) -> ResourceRouter:
     """Backends of the live clusters that the project may use."""
-    router = APIRouter(prefix="/runtimes", tags=["fine-tuning"])
+    router = ResourceRouter(prefix="/runtimes", tags=["fine-tuning"])
     jobs = app.clients.stub(rpc.JobsServiceStub)
 
     @router.get("")

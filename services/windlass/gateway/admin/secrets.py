@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import AfterValidator, Field, SecretStr
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit, encodable
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class PutSecret(Body):
@@ -26,9 +26,9 @@ def _render(secret: pb.Secret) -> Json:
     return {"id": secret.name, **plain(secret, "secret")}
 
 
-def secrets_router(app: App) -> APIRouter:
+def secrets_router(app: App) -> ResourceRouter:
     """Secrets."""
-    router = APIRouter(prefix="/secrets", tags=["secrets"])
+    router = ResourceRouter(prefix="/secrets", tags=["secrets"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.get("")

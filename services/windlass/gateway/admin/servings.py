@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -24,6 +23,7 @@ from windlass.bounds import (
     TARGET_CACHE,
     EngineName,
     Priority,
+    TrainingMode,
 )
 from windlass.core.app import App
 from windlass.core.ids import IDENTIFIER_LENGTH
@@ -31,6 +31,7 @@ from windlass.engine_arguments import UNCHOSEN, EngineArguments, to_message
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.serving_schedules import MAX_WINDOWS, ScheduleWindow, window_messages
 
 
@@ -175,6 +176,22 @@ class PutServing(Body):
             "serve it alone.",
         ),
     ] = False
+    training: Annotated[
+        TrainingMode,
+        Field(
+            description="How its one engine may be trained in its own memory: `hogwild` never "
+            "pauses serving, `fenced` does for each step, `shadow` trains a copy and puts it in "
+            "place; empty: not.",
+        ),
+    ] = ""
+    follow: Annotated[
+        str,
+        Field(
+            max_length=512,
+            description="`tinker://RUN` of a full-parameter run: the engines take each version of "
+            "its weights in place, without a restart; empty: none.",
+        ),
+    ] = ""
 
 
 def _render(serving: pb.Serving) -> Json:
@@ -182,9 +199,9 @@ def _render(serving: pb.Serving) -> Json:
     return {"id": serving.model, **plain(serving, "serving")}
 
 
-def servings_router(app: App) -> APIRouter:
+def servings_router(app: App) -> ResourceRouter:
     """Servings."""
-    router = APIRouter(prefix="/servings", tags=["models"])
+    router = ResourceRouter(prefix="/servings", tags=["models"])
     inference = app.clients.stub(rpc.InferenceServiceStub)
     clusters = app.clients.stub(clusters_pb2_grpc.ClustersServiceStub)
 
@@ -218,6 +235,8 @@ def servings_router(app: App) -> APIRouter:
             sleep_seconds=body.sleep_seconds,
             clusters=body.clusters,
             dedicated=body.dedicated,
+            training=body.training,
+            follow=body.follow,
         )
         for cluster_id in body.clusters:
             # Refuses one that is not there, or not for the project.

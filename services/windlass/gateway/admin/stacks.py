@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import AfterValidator, Field, SecretStr
 
 from windlass.api.clusters.v1 import clusters_pb2, clusters_pb2_grpc
@@ -20,6 +19,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page, render_model
 from windlass.gateway.parameters import After, Body, Limit, encodable
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.modelfiles.naming import ID_LENGTH
 
 
@@ -89,9 +89,9 @@ def _render(stack: pb.Stack) -> Json:
     return {"id": stack.name, **plain(stack, "stack")}
 
 
-def stacks_router(app: App) -> APIRouter:
+def stacks_router(app: App) -> ResourceRouter:
     """Serving stacks."""
-    router = APIRouter(prefix="/stacks", tags=["models"])
+    router = ResourceRouter(prefix="/stacks", tags=["models"])
     inference = app.clients.stub(rpc.InferenceServiceStub)
     clusters = app.clients.stub(clusters_pb2_grpc.ClustersServiceStub)
 

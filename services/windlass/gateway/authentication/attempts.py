@@ -16,6 +16,9 @@ from windlass.key_cache import KnownKey
 # Look-ups at once for all addresses that have to wait, and how many may stand in line.
 LOOKUPS = 4
 IN_LINE = 64
+# For how long the connection of an address that has to wait is read no further, at most: a flood
+# of requests on few connections would otherwise take the time of all others.
+REST_SECONDS = 5.0
 
 
 class Attempts:
@@ -41,7 +44,7 @@ class Attempts:
         try:
             known = self._authenticator.known(headers, graced=graced)
         except MadeUpKey as error:
-            self._count(self._addresses.of(peer, headers), error)
+            self._count(self._addresses.of(peer, headers), peer, error)
             raise
         if known is not None:
             return known
@@ -50,7 +53,7 @@ class Attempts:
         if not waiting:
             return await self._try(headers, peer, address, graced=graced)
         if self._in_line >= IN_LINE:
-            raise _too_many(waiting)
+            raise self._too_many(waiting, peer)
         self._in_line += 1
         try:
             async with self._lookups:
@@ -64,25 +67,27 @@ class Attempts:
         try:
             return await self._authenticator.authenticate(headers, peer, graced=graced)
         except MadeUpKey as error:
-            self._count(address, error)
+            self._count(address, peer, error)
             raise
         except grpc.aio.AioRpcError as error:
             judged = from_rpc(error)
             if isinstance(judged, Unauthenticated) and judged.reason == "invalid_api_key":
-                self._count(address, error)
+                self._count(address, peer, error)
             raise
 
-    def _count(self, address: str, error: Exception) -> None:
+    def _count(self, address: str, peer: str, error: Exception) -> None:
         """Counts a wrong key; raises HttpError 429 for too many."""
         if waiting := self._throttle.fail(address):
-            raise _too_many(waiting) from error
+            raise self._too_many(waiting, peer) from error
 
-
-def _too_many(seconds: float) -> HttpError:
-    return HttpError(
-        429,
-        "Too many wrong API keys have come from this address.",
-        kind="rate_limit_error",
-        code="too_many_attempts",
-        headers={"retry-after": str(math.ceil(seconds))},
-    )
+    def _too_many(self, seconds: float, peer: str) -> HttpError:
+        # A proxy's connection has requests of others too.
+        is_own = peer and not self._addresses.trusts(peer)
+        return HttpError(
+            429,
+            "Too many wrong API keys have come from this address.",
+            kind="rate_limit_error",
+            code="too_many_attempts",
+            headers={"retry-after": str(math.ceil(seconds))},
+            rest_seconds=min(seconds, REST_SECONDS) if is_own else 0.0,
+        )

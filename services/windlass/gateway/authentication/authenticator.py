@@ -14,6 +14,7 @@ from windlass.gateway.authentication.credentials import (
     CacheKey,
     MadeUpKey,
     is_token,
+    session_cookie,
     shown_by,
 )
 from windlass.gateway.authentication.grace import ASK_SECONDS, OutageGrace
@@ -39,8 +40,10 @@ class Authenticator:
         size: int = 50_000,
         grace_seconds: float = 0.0,
         bearers: BearerAdmission | None = None,
+        is_secure: bool = False,
     ):
         self._rbac = rbac
+        self._cookie = session_cookie(secure=is_secure)
         # None: workloads' tokens are no credentials here.
         self._bearers = bearers
         self._keys: KeyCache[CacheKey] = KeyCache(users, self._look_up, size=size, lookups=LOOKUPS)
@@ -57,7 +60,7 @@ class Authenticator:
         `peer` is the address of the connection; empty where it has none. With `graced`, a known
         key outlasts an outage for the time that the configuration grants.
         """
-        credential, key = shown_by(headers)
+        credential, key = shown_by(headers, self._cookie)
         if not graced or not self.grace.knows(key):
             return await self._key(credential, key, peer, headers)
         try:
@@ -70,7 +73,7 @@ class Authenticator:
 
     def known(self, headers: dict[bytes, bytes], *, graced: bool = False) -> KnownKey | None:
         """The key of a request that needs no lookup; raises Unauthenticated."""
-        credential, key = shown_by(headers)
+        credential, key = shown_by(headers, self._cookie)
         found = self._good(key) or (self.grace.recall(key) if graced else None)
         if found is None:
             self._require_form(credential)
@@ -157,7 +160,7 @@ class Authenticator:
 
     async def _look_up(self, key: CacheKey) -> KnownKey:
         try:
-            answer = await self._rbac.Authenticate(_request(key), timeout=5)
+            answer = await self._rbac.Authenticate(_request(key), timeout=self._keys.patience)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise Unavailable(AWAY) from error

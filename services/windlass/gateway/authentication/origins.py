@@ -9,7 +9,7 @@ import grpc
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core import telemetry
-from windlass.core.addresses import ClientAddresses
+from windlass.core.addresses import Address, ClientAddresses
 from windlass.core.certificates import PresentedCertificate, presented_by
 from windlass.core.errors import PermissionDenied
 from windlass.core.rpc.auth import Principal
@@ -20,6 +20,8 @@ TELL_SECONDS = 60.0
 CALL_SECONDS = 10.0
 # Keys whose use is noted between two calls, and in one.
 MOST_KEYS, KEYS_PER_CALL = 50_000, 2_000
+# Of what proxies say of a use, which is kept with it: our own have written the end.
+FORWARDED_BYTES = 1024
 
 # The connection's address, and what proxies say of it: to be read once a minute, not each time.
 _Origin = tuple[str, bytes]
@@ -40,14 +42,13 @@ class KeyOrigins:
 
         `own` is the certificate of the connection's client; empty where it has none.
         """
-        if known.networks is not None and not known.takes(self._addresses.client(peer, headers)):
-            raise PermissionDenied(
-                "This API key is not taken from your address.", reason="address_not_allowed"
-            )
+        if known.networks is not None or known.organization_networks is not None:
+            _require_address(known, self._addresses.client(peer, headers))
         if known.certificate_demands:
             _require(known, self.certificate(peer, headers, own))
         if known.key_id in self._used or len(self._used) < MOST_KEYS:
-            self._used[known.key_id] = (peer, headers.get(b"x-forwarded-for", b""))
+            forwarded = headers.get(b"x-forwarded-for", b"")
+            self._used[known.key_id] = (peer, forwarded[-FORWARDED_BYTES:])
         return known.principal
 
     def certificate(
@@ -84,6 +85,19 @@ class KeyOrigins:
 
     def _named(self, peer: str, forwarded: bytes) -> str:
         return str(self._addresses.client(peer, {b"x-forwarded-for": forwarded}) or "")
+
+
+def _require_address(known: KnownKey, address: Address | None) -> None:
+    if not known.is_admitted_from(address):
+        raise PermissionDenied(
+            "The organization of this API key is used from its own networks alone, and your "
+            "address is in none of them. Ask an owner of the organization.",
+            reason="address_not_allowed_by_organization",
+        )
+    if not known.takes(address):
+        raise PermissionDenied(
+            "This API key is not taken from your address.", reason="address_not_allowed"
+        )
 
 
 def _require(known: KnownKey, presented: PresentedCertificate | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.asgi import ClientLeft, Headers, read_body
-from windlass.gateway.errors import to_http
+from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
@@ -22,13 +23,24 @@ from windlass.gateway.inference.engines import (
     NoAnswer,
     Sent,
     Tenant,
+    demand_line,
     failed,
+    named_steps,
+    named_version,
 )
 from windlass.gateway.inference.engines.trace import trace_headers
-from windlass.gateway.inference.head import BodyJudge, CacheSalts, Head, for_engine, read_head
+from windlass.gateway.inference.head import (
+    BodyJudge,
+    CacheSalts,
+    Head,
+    for_engine,
+    read_head,
+    renamed,
+)
 from windlass.gateway.inference.images.inlining import Images
 from windlass.gateway.inference.images.room import ImageHold
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
+from windlass.gateway.inference.names import ServedCheckpoints
 from windlass.gateway.inference.offers import (
     CHAT,
     GENERATES,
@@ -51,7 +63,7 @@ from windlass.gateway.inference.sse import Show, UsageFilter
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.gateway.limits import Limiter
 from windlass.gateway.usage.spool import UsageSpool
-from windlass.inference_api.images.parts import image_places
+from windlass.inference_api.images.parts import ImagePlace, image_places
 
 log = telemetry.logger("gateway.inference")
 # Of clients that do not set `prompt_cache_key`.
@@ -97,6 +109,7 @@ class InferenceHandler:
         spool: UsageSpool,
         salts: CacheSalts,
         images: Images,
+        checkpoints: ServedCheckpoints,
         max_body_bytes: int,
     ):
         self._finder = finder
@@ -105,6 +118,7 @@ class InferenceHandler:
         self._spool = spool
         self._salts = salts
         self._images = images
+        self._checkpoints = checkpoints
         self._max_body_bytes = max_body_bytes
 
     async def handle(self, exchange: HttpExchange) -> None:
@@ -114,21 +128,43 @@ class InferenceHandler:
         project_id = exchange.caller.require_project()
         body = await read_body(exchange.receive, exchange.headers, self._max_body_bytes)
         head = read_head(body)
+        demand_line(exchange.headers)
         kind = KINDS.get(exchange.path, usage_pb2.USAGE_KIND_UNSPECIFIED)
         places = image_places(bytes(head.messages)) if kind == CHAT else ()
-        judge = BodyJudge(exchange.path, body, head.model, places)
         read = len(body) - sum(place.url_bytes for place in places)
-        meter = UsageMeter(self._spool, exchange, head.model, UsageBounds.of(kind, head, read))
+        bounds = UsageBounds.of(kind, head, read)
         if not self._limiter.enabled:
+            judge, meter = await self._named(exchange, head, body, places, bounds)
             await self._answer(exchange, head, judge, meter, [])
             return
         limits = self._limiter.of(project_id)
         reserved = limits.reservation(head.estimate(read, len(places)))
         headers = await self._limiter.enter(limits, reserved)
+        used = 0
         try:
-            await self._answer(exchange, head, judge, meter, headers)
+            # Who may ask no more asks no other service either.
+            judge, meter = await self._named(exchange, head, body, places, bounds)
+            try:
+                await self._answer(exchange, head, judge, meter, headers)
+            finally:
+                used = meter.tokens
         finally:
-            self._limiter.leave(limits, reserved, meter.tokens)
+            self._limiter.leave(limits, reserved, used)
+
+    async def _named(
+        self,
+        exchange: HttpExchange,
+        head: Head,
+        body: bytes,
+        places: Sequence[ImagePlace],
+        bounds: UsageBounds,
+    ) -> tuple[BodyJudge, UsageMeter]:
+        """Returns what judges and counts the request, which names a model from here on."""
+        model = await self._checkpoints.model_of(exchange.caller, head.model)
+        if model != head.model:
+            head.model, body = model, renamed(body, model)
+        judge = BodyJudge(exchange.path, body, model, places)
+        return judge, UsageMeter(self._spool, exchange, model, bounds)
 
     async def _answer(
         self,
@@ -233,9 +269,10 @@ class InferenceHandler:
                     if place.pool.address not in {one.address for one in offer.able}:
                         continue
                 ask.meter.open()
-                body, trace = self._body(ask, offer, place), trace_headers(exchange.headers)
+                body, lines = self._body(ask, offer, place), trace_headers(exchange.headers)
                 ids = (exchange.path, body, exchange.unique_id)
-                sent = Sent(*ids, trace, ask.meter.asked, ask.meter.refused)
+                lines += demand_line(exchange.headers)
+                sent = Sent(*ids, lines, ask.meter.asked, ask.meter.refused)
                 ask.disconnect.before = partial(self._abort, ask.meter, place, offer.able, sent)
                 response = await self._engines.open(place, offer.able, sent, again=again)
                 taken, place = place, None
@@ -280,11 +317,13 @@ class InferenceHandler:
     async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:
         """A place at an engine, once one is free; a client that streams is told meanwhile."""
         version, path = offer.served.version_id, ask.exchange.path
-        offers = partial(offered, self._finder.endpoints, version, path, ask.judge)
+        geography = offer.served.geography
+        endpoints = partial(self._finder.endpoints, geography=geography)
+        offers = partial(offered, endpoints, version, path, ask.judge)
         tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
         left = deadline - time.monotonic()
         # Not all engines of a version read images while its agents are of two releases.
-        kind = (version, path, bool(ask.judge.images))
+        kind = (version, path, bool(ask.judge.images), geography)
         return await self._engines.wait(ask.asker(offer), kind, offers, seconds=left, tell=tell)
 
     async def _relay(
@@ -300,6 +339,17 @@ class InferenceHandler:
         try:
             if response.status >= 400:
                 raise engine_error(response.status, await response.read(ERROR_BYTES))
+            try:
+                named = named_version(exchange.headers, response.weight_version)
+            except HttpError as error:
+                # The engine took no notice of the demand, and has worked.
+                meter.write(error.status, worked=True)
+                raise
+            headers += named + named_steps(response.steps)
+            if named and exchange.status:
+                # Its head has gone: a comment says it.
+                said = b": %b: %b\n\n" % named[0]
+                await exchange.send({"type": "http.response.body", "body": said, "more_body": True})
             kind = response.content_type or "application/json"
             headers.append((b"content-type", kind.encode("latin-1", "replace")))
             if kind.startswith("text/event-stream") or exchange.status:

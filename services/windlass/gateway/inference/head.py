@@ -182,6 +182,13 @@ def read_head(body: bytes) -> Head:
     return head
 
 
+def renamed(body: bytes, model: str) -> bytes:
+    """The body as a request for another model; all other values keep their bytes."""
+    return msgspec.json.encode(
+        {**_fields.decode(body), "model": msgspec.Raw(msgspec.json.encode(model))}
+    )
+
+
 def for_engine(
     body: bytes, head: Head, *, usage: bool, salt: str, background: bool = False
 ) -> bytes:

@@ -1,4 +1,4 @@
-"""Cache of model names by project: filled on demand, invalidated by a watch of changes."""
+"""Names of models by project: a cache, filled on demand and invalidated by a watch of changes."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterable
@@ -6,10 +6,17 @@ from dataclasses import dataclass
 
 from windlass.api.models.v1 import models_pb2 as pb
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
+from windlass.api.tuning.v1 import transfer_pb2
+from windlass.api.tuning.v1.transfer_pb2_grpc import TransferServiceAsyncStub
+from windlass.core.rpc.auth import Principal
 from windlass.core.rpc.following import Follower
+from windlass.core.rpc.tokens import TokenAuthority
+from windlass.residency.geographies import ProjectGeographies
 
 # Names of all projects that are remembered; each takes about 600 bytes.
 REMEMBERED = 50_000
+# Of a checkpoint's path, which no model's name begins with.
+CHECKPOINT = "tinker://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +34,22 @@ class Named:
     is_adopted: bool = False
     # An adapter with complete weights too: which engines answer, only its route says.
     is_merged: bool = False
+    # Where the data of the project that asks stays; empty: anywhere.
+    geography: str = ""
 
 
 class NameCache:
     """Recently used names, which stay valid while the models service is unavailable."""
 
-    def __init__(self, models: ModelsInternalServiceAsyncStub, *, size: int = REMEMBERED):
+    def __init__(
+        self,
+        models: ModelsInternalServiceAsyncStub,
+        geographies: ProjectGeographies,
+        *,
+        size: int = REMEMBERED,
+    ):
         self._models = models
+        self._geographies = geographies
         self._size = size
         # By name, so that a change of a global one finds every project that knows it.
         self._names: OrderedDict[str, dict[str, Named]] = OrderedDict()
@@ -51,6 +67,7 @@ class NameCache:
         """The name as the models service knows it; raises AioRpcError, NOT_FOUND for an unknown
         one, which names one much like it if `suggest` is set.
         """
+        geography = await self._geographies.of(project_id)
         request = pb.LookupModelRequest(project_id=project_id, id=model, suggest=suggest)
         answer = await self._models.LookupModel(request)
         model_of, is_merged = answer.model.model, answer.model.is_merged
@@ -62,6 +79,7 @@ class NameCache:
             is_global=not model_of.project_id,
             is_adopted=is_adopted,
             is_merged=is_merged,
+            geography=geography,
         )
         # A change that was heard during the look-up may not be in its answer.
         if self._revision is not None and answer.revision >= self._revision:
@@ -96,3 +114,25 @@ class NameCache:
             self._count -= projects.pop(key, None) is not None
         if not projects:
             del self._names[model]
+
+
+class ServedCheckpoints:
+    """The models that answer for samplers' checkpoints, which are asked for by their paths."""
+
+    def __init__(self, transfers: TransferServiceAsyncStub, tokens: TokenAuthority):
+        self._transfers = transfers
+        self._tokens = tokens
+
+    async def model_of(self, caller: Principal, name: str) -> str:
+        """Returns the model that answers for a path; any other name is one itself.
+
+        Asks each time, since a checkpoint may be taken back. Raises AioRpcError, NOT_FOUND for one
+        that the caller's project may not read.
+        """
+        if not name.startswith(CHECKPOINT):
+            return name
+        found = await self._transfers.ServeCheckpoint(
+            transfer_pb2.ServeCheckpointRequest(path=name),
+            metadata=[("windlass-principal", self._tokens.sign_principal(caller))],
+        )
+        return found.model_id

@@ -5,7 +5,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import grpc
@@ -16,6 +16,7 @@ from windlass.api.inference.v1 import inference_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.ids import new_id
 from windlass.core.rpc.following import Follower
+from windlass.residency.rule import admits
 
 log = telemetry.logger("gateway.routes")
 # How often an engine in use is wanted again, so that it is not stopped as idle.
@@ -60,6 +61,8 @@ class EngineEndpoint:
     places: int = 0
     # A way that is tried before that of its address.
     direct: DirectAddress | None = None
+    # Where its cluster is; empty: nobody says.
+    geography: str = ""
 
     def has_room(self, active: int) -> bool:
         """Returns True if one more than so many requests may be open."""
@@ -97,12 +100,23 @@ class RouteTable:
         self._touched: OrderedDict[Key, float] = OrderedDict()
         self._to_touch: asyncio.Queue[Key] = asyncio.Queue(TOUCH_QUEUE)
         # Requests under way, so that an engine with a long answer is not taken for idle.
+        # By version and geography, of the present routes.
+        self._within: dict[Key, VersionRoute] = {}
         self._under_way: Counter[Key] = Counter()
         self.follower = Follower("routes", self._open, self._apply)
 
-    def find(self, version_id: str) -> VersionRoute | None:
-        """The version's route; None while nobody wants it."""
-        return self._routes.get(version_id)
+    def find(self, version_id: str, geography: str = "") -> VersionRoute | None:
+        """The version's route, for requests of projects of a geography; None if nobody wants it.
+
+        Engines for everyone may answer in several geographies.
+        """
+        route = self._routes.get(version_id)
+        if not geography or route is None:
+            return route
+        key = (version_id, geography)
+        if key not in self._within:
+            self._within[key] = _within(route, geography)
+        return self._within[key]
 
     def loads(self) -> Mapping[str, pb.ReplicaLoad]:
         """The load of each engine that says it, by address."""
@@ -187,8 +201,18 @@ class RouteTable:
                 route.engine_version_id,
             )
         self._addresses = None
+        self._within.clear()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def _within(route: VersionRoute, geography: str) -> VersionRoute:
+    """The route to those engines alone that requests of a geography may reach."""
+    able = tuple(one for one in route.endpoints if admits(one.geography, geography))
+    if able or not route.endpoints:
+        return replace(route, endpoints=able)
+    error = f"the project's data stays in {geography}, and no engine of the model runs there."
+    return replace(route, endpoints=(), error=error, waits_for="")
 
 
 def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
@@ -204,6 +228,7 @@ def _endpoints(messages: Iterable[pb.Endpoint]) -> Iterable[EngineEndpoint]:
             task=able.task,
             places=_places(able.max_concurrency),
             direct=_direct(message.direct) if message.HasField("direct") else None,
+            geography=message.geography,
         )
 
 

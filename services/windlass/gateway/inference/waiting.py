@@ -47,6 +47,8 @@ class Served(NamedTuple):
     version_id: str
     engine_version_id: str
     endpoints: tuple[EngineEndpoint, ...]
+    # Where the data of the project that asks stays; empty: anywhere.
+    geography: str = ""
 
 
 class ModelFinder:
@@ -91,7 +93,7 @@ class ModelFinder:
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
         require_task(model, named.task, path)
-        route = self._routes.find(named.version_id)
+        route = self._routes.find(named.version_id, named.geography)
         if route is not None and route.endpoints:
             judge(self._kind(named, route), runs=True)
             self._routes.touch(project_id, model)
@@ -123,14 +125,18 @@ class ModelFinder:
             deadline = time.monotonic() + min(seconds, RETRY_SECONDS)
             while (left := deadline - time.monotonic()) > 0:
                 named = self._names.find(caller.project_id, model)
-                route = self._routes.find(named.version_id) if named is not None else None
+                route = (
+                    self._routes.find(named.version_id, named.geography)
+                    if named is not None
+                    else None
+                )
                 if route is None or route.endpoints != gone:
                     return
                 await self._change(left)
 
-    def endpoints(self, version_id: str) -> tuple[EngineEndpoint, ...]:
-        """The engines that have a version loaded at this moment."""
-        route = self._routes.find(version_id)
+    def endpoints(self, version_id: str, geography: str = "") -> tuple[EngineEndpoint, ...]:
+        """The engines that have a version loaded at this moment, for projects of a geography."""
+        route = self._routes.find(version_id, geography)
         return route.endpoints if route is not None else ()
 
     def waits_for(self, caller: Principal, model: str) -> str:
@@ -139,7 +145,7 @@ class ModelFinder:
 
     def _waits_for(self, caller: Principal, model: str) -> str:
         named = self._names.find(caller.project_id, model)
-        route = self._routes.find(named.version_id) if named is not None else None
+        route = self._routes.find(named.version_id, named.geography) if named is not None else None
         return route.waits_for if route is not None else ""
 
     def _still_loading(self, caller: Principal, model: str) -> str:
@@ -165,7 +171,7 @@ class ModelFinder:
     ) -> tuple[Named, VersionRoute]:
         """Waits for the version of a name, and for the next one where it gets another."""
         while True:
-            _, engines, _ = _served(named, self._routes.find(named.version_id))
+            _, engines, *_ = _served(named, self._routes.find(named.version_id, named.geography))
             load = self._load.counted(engines, named.version_id)
             with nullcontext() if is_open else load:
                 found, route = await self._wait(caller, model, named)
@@ -178,14 +184,14 @@ class ModelFinder:
     ) -> tuple[Named, VersionRoute | None]:
         """Waits for a version; returns no route if the name has got another one meanwhile."""
         project_id = caller.project_id
-        first = self._routes.find(named.version_id)
+        first = self._routes.find(named.version_id, named.geography)
         old_error_until = time.monotonic() + OLD_ERROR_SECONDS
         look_up_at = 0.0
         await self._routes.want(project_id, model)
         while True:
             want_again = time.monotonic() + self._routes.touch_seconds
             while (left := want_again - time.monotonic()) > 0:
-                route = self._routes.find(named.version_id)
+                route = self._routes.find(named.version_id, named.geography)
                 if route is not None and route.endpoints:
                     return named, route
                 if route is not None and route.error:
@@ -274,9 +280,9 @@ def _served(named: Named, route: VersionRoute | None) -> Served:
     """Returns the engines of a route; a name alone says which ones its version usually has."""
     if route is None:
         version = "" if named.is_merged else named.engine_version_id
-        return Served(named.version_id, version, ())
+        return Served(named.version_id, version, (), named.geography)
     version = route.engine_version_id or named.engine_version_id
-    return Served(named.version_id, version, route.endpoints)
+    return Served(named.version_id, version, route.endpoints, named.geography)
 
 
 def _not_ready(message: str) -> HttpError:

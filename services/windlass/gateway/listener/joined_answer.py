@@ -6,6 +6,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 START, BODY = "http.response.start", "http.response.body"
+# Ours, sent before the last part of an answer: what follows on the connection waits for so long.
+REST = "windlass.rest"
 _NO_BODY = (204, 304)
 # Copying more costs more than a second write.
 JOINED_BYTES = 64 * 1024
@@ -20,6 +22,8 @@ class JoinedAnswer(RequestResponseCycle):
 
     # What waits for the first part of the body.
     head = b""
+    # For how long the connection is read no further after the answer.
+    rest_seconds = 0.0
 
     async def send(self, message: Any) -> None:
         """See RequestResponseCycle; raises RuntimeError for a head that is not HTTP."""
@@ -27,7 +31,9 @@ class JoinedAnswer(RequestResponseCycle):
             await self.flow.drain()
         if self.disconnected:
             return
-        if message["type"] == START and not self.response_started:
+        if message["type"] == REST:
+            self.rest_seconds = message["seconds"]
+        elif message["type"] == START and not self.response_started:
             self._start(message["status"], message.get("headers", ()))
         elif self.head and message["type"] == BODY:
             self._begin(message.get("body", b""), more=message.get("more_body", False))

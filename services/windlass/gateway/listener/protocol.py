@@ -21,6 +21,11 @@ from windlass.gateway.listener.joined_answer import JoinedAnswer
 # the answer: a connection closed on a sender is reset, and the answer may be lost with it.
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 256 * 1024
+# What is read is parsed by such parts, of heads and of bodies, and no further than to a request
+# that waits for others: as requests it takes a hundred times the room.
+HEAD_PART, BODY_PART = 4 * 1024, 16 * 1024
+# A connection that was told so often to wait ends with the last answer.
+MOST_RESTS = 12
 # In the scope of a request: the certificate of the connection's client, DER.
 CLIENT_CERTIFICATE = "windlass.client_certificate"
 _PHRASES = {
@@ -55,7 +60,12 @@ class BoundedProtocol(HttpToolsProtocol):
         # Seconds that it may still wait; every byte that is read earns some back.
         self._reader_seconds = self._bounds.write_seconds
         # What is being answered, before what was asked meanwhile.
-        self._answering: RequestResponseCycle | None = None
+        self._answering: JoinedAnswer | None = None
+        # Ends the rest of the connection; None: it has none.
+        self._resting: asyncio.TimerHandle | None = None
+        self._rests = 0
+        # What was read of requests that come after those that wait.
+        self._unparsed = b""
         self._ending = False
         self._dropped = 0
         self._refusal: HttpError | None = None
@@ -74,6 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
         self._limiter.release(self)
+        if self._resting is not None:
+            self._resting.cancel()
+        self._unparsed = b""
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()
@@ -82,6 +95,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def use(self) -> Use:
         """The present use of the connection."""
+        if self._resting is not None:
+            return Use.IDLE
         if self.cycle is not None and not self.cycle.response_complete:
             return Use.BUSY
         if self._blocked_since is not None:
@@ -96,9 +111,27 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feeds the parser, as far as the bounds allow."""
-        if self._ending:
-            self._drop(data)
-            return
+        if self._unparsed:
+            # On its way when reading paused, or read for somebody who asks whether the client left.
+            data, self._unparsed = self._unparsed + data, b""
+        at = 0
+        while at < len(data):
+            if self._ending:
+                # What was read with the head that ended it is no more than one read.
+                if not at:
+                    self._drop(data)
+                return
+            if self.pipeline or self._resting is not None:
+                self.flow.pause_reading()
+                self._unparsed = data[at:]
+                return
+            end = at + (HEAD_PART if self._in_head else BODY_PART)
+            if not self._parse(data[at:end]):
+                return
+            at = end
+
+    def _parse(self, data: bytes) -> bool:
+        """Feeds the parser; returns False where nothing of what follows is to be read."""
         if self._in_head:
             if not self._head_bytes:
                 self._since = self.loop.time()
@@ -107,13 +140,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # Nothing here can be upgraded to; the request is answered as it is.
-            pass
+            return False
         except httptools.HttpParserError:
             self._refuse(self._refusal or _malformed())
-            return
+            return False
         if self._in_head and self._head_bytes > self._bounds.head_bytes and not self._ending:
             long = len(self.url) > self._bounds.target_bytes
             self._refuse(_target_too_long() if long else _head_too_large())
+        return True
 
     def on_headers_complete(self) -> None:
         """Checks the head and starts the request."""
@@ -158,14 +192,15 @@ class BoundedProtocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        if before is None or before.response_complete:
+        is_free = before is None or before.response_complete
+        if is_free and self._resting is None:
             self._start_asgi_task(self.cycle, self.app)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
+        self._answering = cast(JoinedAnswer, cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
@@ -191,9 +226,28 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self._answering is not None and self._answering.rest_seconds:
+            self._rests += 1
+            if self._rests > MOST_RESTS:
+                self.transport.close()
+                return
+            self.flow.pause_reading()
+            self._resting = self.loop.call_later(self._answering.rest_seconds, self._go_on)
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begins what was asked meanwhile, or reads on."""
+        self._resting = None
+        if self.transport.is_closing():
+            return
         if self.pipeline:
+            # Nothing more is read before it is answered: each read may hold thousands.
             self._start_asgi_task(*self.pipeline.pop())
+            return
+        self.flow.resume_reading()
+        if self._unparsed:
+            self.data_received(b"")
 
     def pause_writing(self) -> None:
         """Notes since when the client does not read."""

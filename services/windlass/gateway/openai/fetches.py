@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
@@ -11,6 +10,7 @@ from windlass.bounds import REVISION_LENGTH, SOURCE_LENGTH
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.modelfiles.naming import ID_LENGTH
 
 
@@ -23,9 +23,9 @@ class FetchModel(Body):
     for_everyone: Annotated[bool, Field(alias="global")] = False
 
 
-def fetches_router(app: App) -> APIRouter:
+def fetches_router(app: App) -> ResourceRouter:
     """Fetches of the project."""
-    router = APIRouter(prefix="/model_fetches", tags=["models"])
+    router = ResourceRouter(prefix="/model_fetches", tags=["models"])
     models = app.clients.stub(rpc.ModelsServiceStub)
 
     @router.post("")

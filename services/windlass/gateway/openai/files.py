@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from windlass.api.files.v1 import files_pb2 as pb
@@ -14,13 +14,14 @@ from windlass.core.app import App
 from windlass.gateway.errors import HttpError
 from windlass.gateway.openai.rendering import Json, page, render_file
 from windlass.gateway.parameters import After, LongestLimit
+from windlass.gateway.resource_router import ResourceRouter
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-def files_router(app: App) -> APIRouter:
+def files_router(app: App) -> ResourceRouter:
     """Files: list, retrieve, content, delete."""
-    router = APIRouter(prefix="/files", tags=["files"])
+    router = ResourceRouter(prefix="/files", tags=["files"])
     files = app.clients.stub(rpc.FilesServiceStub)
 
     @router.get("")

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -21,6 +21,7 @@ from windlass.gateway.openai.rendering import (
     states_of,
 )
 from windlass.gateway.parameters import INT64, After, Limit, LongLimit, bracketed, bracketed_pairs
+from windlass.gateway.resource_router import ResourceRouter
 
 _SINCE = "Only jobs created at this time (Unix seconds) or later."
 # How far a search for jobs without metadata looks on, in pages of 100.
@@ -29,9 +30,9 @@ SEARCH_PAGES = 100
 READ = "jobs.read"
 
 
-def fine_tuning_router(app: App) -> APIRouter:
+def fine_tuning_router(app: App) -> ResourceRouter:
     """Fine-tuning jobs, but for their creation: see `creation`."""
-    router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+    router = ResourceRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
     jobs = app.clients.stub(rpc.JobsServiceStub)
 
     @router.get("")
@@ -86,7 +87,7 @@ def fine_tuning_router(app: App) -> APIRouter:
     return router
 
 
-def _add_records(router: APIRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
+def _add_records(router: ResourceRouter, jobs: rpc.JobsServiceAsyncStub) -> None:
     @router.get("/{job_id}/events", response_model=None)
     async def list_events(
         job_id: str,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.core.rpc.auth import Principal
@@ -18,6 +18,7 @@ from windlass.gateway.inference.internal_chat import InternalChat
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.graders import (
     Fault,
     Grade,
@@ -50,9 +51,9 @@ class RunGrader(ValidateGrader):
     item: dict[str, Any] | None = None
 
 
-def graders_router(chat: InternalChat, scripts: PythonGraders) -> APIRouter:
+def graders_router(chat: InternalChat, scripts: PythonGraders) -> ResourceRouter:
     """Graders."""
-    router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
+    router = ResourceRouter(prefix="/fine_tuning/alpha/graders", tags=["fine-tuning"])
 
     @router.post("/validate")
     async def validate_grader(body: ValidateGrader, request: Request) -> Json:

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
@@ -12,6 +12,7 @@ from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page, render_model
 from windlass.gateway.parameters import After, Body, ModelsLimit
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.modelfiles.layout import MAX_FILE_BYTES, MAX_FILES, PATH_LENGTH
 from windlass.modelfiles.naming import ID_LENGTH
 
@@ -45,9 +46,9 @@ class ImportModel(Body):
     for_everyone: Annotated[bool, Field(alias="global")] = False
 
 
-def models_router(app: App) -> APIRouter:
+def models_router(app: App) -> ResourceRouter:
     """Models."""
-    router = APIRouter(prefix="/models", tags=["models"])
+    router = ResourceRouter(prefix="/models", tags=["models"])
     models = app.clients.stub(rpc.ModelsServiceStub)
 
     @router.get("")

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from windlass.api.models.v1 import models_pb2 as pb
@@ -12,6 +12,7 @@ from windlass.core.app import App
 from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 Id = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_LENGTH)]
 Order = Literal["ascending", "descending"]
@@ -23,10 +24,10 @@ class Projects(Body):
     project_ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_GRANTED_PROJECTS)]
 
 
-def permissions_router(app: App) -> APIRouter:
+def permissions_router(app: App) -> ResourceRouter:
     """Permissions of fine-tuned models and checkpoints; for owners of the organization."""
     # A base model's name may have a slash, and so may what was made of it.
-    router = APIRouter(
+    router = ResourceRouter(
         prefix="/fine_tuning/checkpoints/{checkpoint:path}/permissions", tags=["fine-tuning"]
     )
     models = app.clients.stub(rpc.ModelsServiceStub)

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 KIND = "webhook_endpoint"
 
@@ -43,9 +43,9 @@ class TestWebhook(Body):
     )
 
 
-def webhooks_router(app: App) -> APIRouter:
+def webhooks_router(app: App) -> ResourceRouter:
     """Webhooks."""
-    router = APIRouter(prefix="/webhook_endpoints", tags=["webhooks"])
+    router = ResourceRouter(prefix="/webhook_endpoints", tags=["webhooks"])
     webhooks = app.clients.stub(rpc.WebhooksServiceStub)
 
     @router.post("")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -15,6 +14,7 @@ from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin import members
 from windlass.gateway.openai_admin.keys import Lifetime, is_live, render_admin_key
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class NewAdminKey(Body):
@@ -24,9 +24,9 @@ class NewAdminKey(Body):
     expires_in_seconds: Lifetime | None = None
 
 
-def admin_keys_router(app: App) -> APIRouter:
+def admin_keys_router(app: App) -> ResourceRouter:
     """Keys of the organization."""
-    router = APIRouter(prefix="/organization/admin_api_keys", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/admin_api_keys", tags=["administration"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     async def render(keys: Sequence[pb.ApiKey]) -> list[Json]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field
 
 from windlass.api.users.v1 import certificates_pb2 as pb
@@ -16,6 +16,7 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin.roles.rendering import Order
 from windlass.gateway.parameters import After, Body, Limit, bracketed
+from windlass.gateway.resource_router import ResourceRouter
 
 Name = Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
 CertificateId = Annotated[str, Field(min_length=1, max_length=64)]
@@ -46,9 +47,9 @@ class CertificateIds(Body):
     force: bool = False
 
 
-def certificates_router(app: App) -> APIRouter:
+def certificates_router(app: App) -> ResourceRouter:
     """Certificates of the organization."""
-    router = APIRouter(prefix="/organization/certificates", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/certificates", tags=["administration"])
     certificates = app.clients.stub(rpc.CertificatesServiceStub)
     changes = _Changes(app)
 
@@ -101,10 +102,10 @@ def certificates_router(app: App) -> APIRouter:
     return router
 
 
-def project_certificates_router(app: App) -> APIRouter:
+def project_certificates_router(app: App) -> ResourceRouter:
     """Certificates that a project demands, beside the organization."""
     path = "/organization/projects/{project_id}/certificates"
-    router = APIRouter(prefix=path, tags=["administration"])
+    router = ResourceRouter(prefix=path, tags=["administration"])
     changes = _Changes(app)
 
     @router.get("")

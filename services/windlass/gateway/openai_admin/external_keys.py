@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
 from windlass.api.users.v1 import external_keys_pb2 as pb
@@ -14,6 +13,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin.roles.rendering import Order
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 # By type: the parameters that say where a key is. `vault` and `pkcs11` are ours.
 _PARTS: Mapping[str, tuple[str, ...]] = {
@@ -64,9 +64,9 @@ class NewExternalKey(Body):
     key_label: str | None = None
 
 
-def external_keys_router(app: App) -> APIRouter:
+def external_keys_router(app: App) -> ResourceRouter:
     """External keys of the organization."""
-    router = APIRouter(prefix="/organization/external_keys", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/external_keys", tags=["administration"])
     keys = app.clients.stub(rpc.ExternalKeysServiceStub)
 
     @router.post("")

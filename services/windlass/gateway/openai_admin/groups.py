@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import groups_pb2 as pb
@@ -15,6 +14,7 @@ from windlass.gateway.openai.rendering import Json
 from windlass.gateway.openai_admin import members
 from windlass.gateway.openai_admin.roles.rendering import Order, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class NamedGroup(Body):
@@ -29,9 +29,9 @@ class NewGroupMember(Body):
     user_id: Annotated[str, Field(min_length=1)]
 
 
-def groups_router(app: App) -> APIRouter:
+def groups_router(app: App) -> ResourceRouter:
     """Groups of the organization."""
-    router = APIRouter(prefix="/organization/groups", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/groups", tags=["administration"])
     groups = app.clients.stub(rpc.GroupsServiceStub)
 
     @router.post("")
@@ -68,7 +68,7 @@ def groups_router(app: App) -> APIRouter:
     return router
 
 
-def _add_members(router: APIRouter, app: App, groups: rpc.GroupsServiceAsyncStub) -> None:
+def _add_members(router: ResourceRouter, app: App, groups: rpc.GroupsServiceAsyncStub) -> None:
     users = app.clients.stub(users_pb2_grpc.UsersServiceStub)
 
     async def render(found: pb.ListGroupMembersResponse) -> list[Json]:

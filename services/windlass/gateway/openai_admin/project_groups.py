@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import groups_pb2 as pb
@@ -13,6 +12,7 @@ from windlass.core.errors import NotFound
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.openai_admin.roles.rendering import Order, page
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class NewProjectGroup(Body):
@@ -22,10 +22,10 @@ class NewProjectGroup(Body):
     role: Annotated[str, Field(min_length=1)]
 
 
-def project_groups_router(app: App) -> APIRouter:
+def project_groups_router(app: App) -> ResourceRouter:
     """Groups of projects."""
     path = "/organization/projects/{project_id}/groups"
-    router = APIRouter(prefix=path, tags=["administration"])
+    router = ResourceRouter(prefix=path, tags=["administration"])
     groups = app.clients.stub(rpc.GroupsServiceStub)
     roles = app.clients.stub(roles_pb2_grpc.RolesServiceStub)
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from fastapi import APIRouter
-
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
@@ -15,6 +13,7 @@ from windlass.gateway.openai_admin.keys import Lifetime, Scopes, is_live, render
 from windlass.gateway.openai_admin.scopes import permissions
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import enum_name
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import INTO_PROJECTS, permissions_of
 
 Access = Literal["active", "inactive", "any"]
@@ -66,9 +65,9 @@ def _reaches(member: pb.Member | None) -> bool:
     return member is not None and enum_name(pb.Role.DESCRIPTOR, member.role) in INTO_PROJECTS
 
 
-def project_keys_router(app: App) -> APIRouter:
+def project_keys_router(app: App) -> ResourceRouter:
     """Keys of a project."""
-    router = APIRouter(
+    router = ResourceRouter(
         prefix="/organization/projects/{project_id}/api_keys", tags=["administration"]
     )
     users = app.clients.stub(rpc.UsersServiceStub)

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin import members
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 _PERSON = pb.MEMBER_KIND_PERSON
 Id = Annotated[str, Field(min_length=1)]
@@ -31,9 +31,11 @@ class ProjectUserSettings(Body):
     role: str | None = None
 
 
-def project_users_router(app: App) -> APIRouter:
+def project_users_router(app: App) -> ResourceRouter:
     """People of a project."""
-    router = APIRouter(prefix="/organization/projects/{project_id}/users", tags=["administration"])
+    router = ResourceRouter(
+        prefix="/organization/projects/{project_id}/users", tags=["administration"]
+    )
     users = app.clients.stub(rpc.UsersServiceStub)
 
     async def put(project_id: str, role: str, *, user_id: str = "", email: str = "") -> Json:

@@ -1,29 +1,34 @@
 """/v1/organization/projects."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import external_keys_pb2, external_keys_pb2_grpc
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.bounds import TITLE_LENGTH
+from windlass.bounds import GEOGRAPHY_PATTERN, TITLE_LENGTH
 from windlass.core.app import App
+from windlass.core.errors import InvalidArgument
 from windlass.gateway.openai.rendering import Json, page
-from windlass.gateway.openai_admin.unsupported import require_unset
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
+from windlass.residency.rule import as_residency, of_residency
 
 Name = Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
 
 
+Geography = Annotated[str, Field(pattern=GEOGRAPHY_PATTERN)]
+
+
 class NewProject(Body):
-    """A new project, and the external key that wraps its data key."""
+    """A new project, where its data stays, and the external key that wraps its data key."""
 
     name: Name
     external_key_id: str | None = None
-    geography: str | None = None
-    residency: Any = None
+    geography: Geography | None = None
+    # OpenAI's newer words for it, such as `EU_STORAGE_PROCESSING`; one of both is given.
+    residency: str | None = None
 
 
 class ProjectSettings(Body):
@@ -31,7 +36,7 @@ class ProjectSettings(Body):
 
     name: Name | None = None
     external_key_id: str | None = None
-    geography: str | None = None
+    geography: Geography | None = None
     # Ours: another data key by the same external key.
     rotate_data_key: bool = False
 
@@ -46,22 +51,42 @@ def render(project: pb.Project) -> Json:
         "archived_at": project.archived_at or None,
         "status": "archived" if project.archived_at else "active",
         "external_key_id": project.external_key_id or None,
-        "residency": None,
+        "residency": as_residency(project.geography),
     }
 
 
-def organization_projects_router(app: App) -> APIRouter:
+def _geography(body: NewProject) -> str:
+    """The geography that is asked for, by either parameter; raises InvalidArgument for both."""
+    if body.residency is None:
+        return body.geography or ""
+    if body.geography is not None:
+        raise InvalidArgument("Give geography or residency, not both.", param="residency")
+    return of_residency(body.residency)
+
+
+def _require_same(project: pb.Project, geography: str) -> None:
+    """Raises InvalidArgument for another geography than the project has."""
+    if geography != project.geography:
+        raise InvalidArgument(
+            "A project's geography is given at its creation, and stays.",
+            reason="geography_fixed",
+            param="geography",
+        )
+
+
+def organization_projects_router(app: App) -> ResourceRouter:
     """The organization's projects."""
-    router = APIRouter(prefix="/organization/projects", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/projects", tags=["administration"])
     users = app.clients.stub(rpc.UsersServiceStub)
     keys = app.clients.stub(external_keys_pb2_grpc.ExternalKeysServiceStub)
 
     @router.post("")
     async def create_organization_project(body: NewProject) -> Json:
         """A new project of the caller's organization."""
-        require_unset(geography=body.geography, residency=body.residency)
         request = pb.CreateProjectRequest(
-            title=body.name, external_key_id=body.external_key_id or ""
+            title=body.name,
+            external_key_id=body.external_key_id or "",
+            geography=_geography(body),
         )
         return render(await users.CreateProject(request))
 
@@ -83,7 +108,9 @@ def organization_projects_router(app: App) -> APIRouter:
     @router.post("/{project_id}")
     async def update_organization_project(project_id: str, body: ProjectSettings) -> Json:
         """Changes a project's name and its external key (empty: none), or rotates its data key."""
-        require_unset(geography=body.geography)
+        if body.geography is not None:
+            present = await users.GetProject(pb.GetProjectRequest(project_id=project_id))
+            _require_same(present, body.geography)
         if body.name is not None:
             request = pb.UpdateProjectRequest(project_id=project_id, title=body.name)
             await users.UpdateProject(request)

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import grpc
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import users_pb2 as pb
@@ -17,6 +16,7 @@ from windlass.gateway.openai_admin.keys import Lifetime, Scopes, render_account_
 from windlass.gateway.openai_admin.scopes import permissions
 from windlass.gateway.openai_admin.unsupported import require_unset
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import OPENAI_PROJECT_ROLES, permissions_of
 
 _ACCOUNT = pb.MEMBER_KIND_SERVICE_ACCOUNT
@@ -49,9 +49,9 @@ class NewAccountKey(Body):
     scopes: Scopes = []
 
 
-def service_accounts_router(app: App) -> APIRouter:
+def service_accounts_router(app: App) -> ResourceRouter:
     """Service accounts of a project."""
-    router = APIRouter(
+    router = ResourceRouter(
         prefix="/organization/projects/{project_id}/service_accounts", tags=["administration"]
     )
     users = app.clients.stub(rpc.UsersServiceStub)

@@ -1,15 +1,17 @@
 """/v1/organization/users."""
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 
+from windlass.api.users.v1 import roles_pb2, roles_pb2_grpc
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import PermissionDenied
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin import members
-from windlass.gateway.openai_admin.unsupported import require_unset
+from windlass.gateway.openai_admin.unsupported import require_unset, require_unset_beside
 from windlass.gateway.parameters import After, Body, Limit, bracketed
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import ALL_PROJECTS, PROJECTS
 
 _ANY = pb.MEMBER_KIND_UNSPECIFIED
@@ -39,12 +41,13 @@ def _require(request: Request, permission: str) -> None:
         raise PermissionDenied(f"This needs the permission {permission}.")
 
 
-def organization_users_router(app: App) -> APIRouter:
+def organization_users_router(app: App) -> ResourceRouter:
     """Members of the organization."""
-    router = APIRouter(
+    router = ResourceRouter(
         prefix="/organization/users", tags=["administration"], dependencies=[Depends(_sees_all)]
     )
     users = app.clients.stub(rpc.UsersServiceStub)
+    roles = app.clients.stub(roles_pb2_grpc.RolesServiceStub)
 
     @router.get("")
     async def list_organization_users(
@@ -64,13 +67,17 @@ def organization_users_router(app: App) -> APIRouter:
 
     @router.post("/{user_id}", dependencies=[Depends(_owns)])
     async def update_organization_user(user_id: str, body: UserSettings) -> Json:
-        """Changes the role of a member of the organization."""
+        """Changes the role of a member of the organization, or gives one more by its id."""
         require_unset(
-            role_id=body.role_id,
-            developer_persona=body.developer_persona,
-            technical_level=body.technical_level,
+            developer_persona=body.developer_persona, technical_level=body.technical_level
         )
         member = await members.get(users, "", user_id, _ANY)
+        if body.role_id is not None:
+            # Two changes are no one change: the second may be refused.
+            require_unset_beside("role_id", role=body.role)
+            await roles.AssignRole(
+                roles_pb2.AssignRoleRequest(role_id=body.role_id, user_id=user_id)
+            )
         # Who administers the platform is an owner here, and stays what they are.
         if body.role is not None and body.role != members.role_of(member):
             role = members.role_number(body.role, of_project=False)

@@ -15,7 +15,7 @@ _PROJECT = obj(
         "archived_at": nullable(COUNT),
         "status": {"type": "string", "enum": ["active", "archived"]},
         "external_key_id": nullable(TEXT),
-        "residency": {"type": "null"},
+        "residency": nullable(TEXT),
     }
 )
 _USER = {"id": TEXT, "name": TEXT, "email": nullable(TEXT), "role": TEXT, "added_at": COUNT}

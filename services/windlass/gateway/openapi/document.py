@@ -18,6 +18,7 @@ _CONTENT: dict[str, dict[str, Any]] = {
     "export_content": {"application/octet-stream": {"schema": _BINARY}},
     "file_content": {"application/octet-stream": {"schema": _BINARY}},
     "read_log": {"text/plain; charset=utf-8": {"schema": TEXT}},
+    "follow_engine_training": {"text/event-stream; charset=utf-8": {"schema": TEXT}},
     "list_events": {"text/event-stream; charset=utf-8": {"schema": TEXT}},
 }
 _REPEATED = {

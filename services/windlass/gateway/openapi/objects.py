@@ -318,6 +318,7 @@ USAGE = obj(
                                 "input_cached_tokens": COUNT,
                                 "output_reasoning_tokens": COUNT,
                                 "num_model_requests": COUNT,
+                                "device_seconds": {"type": "number"},
                                 "num_estimated_requests": COUNT,
                                 "project_id": nullable(TEXT),
                                 "api_key_id": nullable(TEXT),

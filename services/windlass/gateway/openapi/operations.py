@@ -5,7 +5,7 @@ from windlass.api.inference.v1 import inference_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.sessions.v1 import sessions_pb2
-from windlass.api.users.v1 import erasures_pb2, exports_pb2, users_pb2
+from windlass.api.users.v1 import erasures_pb2, exports_pb2, networks_pb2, users_pb2
 from windlass.gateway.openapi import objects as shapes
 from windlass.gateway.openapi.administration import ADMINISTRATION, ADMINISTRATION_RESPONSES
 from windlass.gateway.openapi.elevations import ELEVATION_RESPONSES, ELEVATIONS
@@ -57,6 +57,7 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Erasure": message(erasures_pb2.Erasure.DESCRIPTOR, "erasure"),
     "Export": message(exports_pb2.Export.DESCRIPTOR, "export"),
+    "AllowedNetworks": message(networks_pb2.AllowedNetworks.DESCRIPTOR, "organization.networks"),
     "Member": message(users_pb2.Member.DESCRIPTOR, "member", id=TEXT),
     "Secret": message(users_pb2.Secret.DESCRIPTOR, "secret", id=TEXT),
     "ApiKey": _KEY,
@@ -75,6 +76,7 @@ COMPONENTS: dict[str, Schema] = {
     "ClusterAssignment": message(_ASSIGNMENT, "cluster.assignment", id=TEXT),
     "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
     "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
+    "EngineTraining": message(inference_pb2.EngineTraining.DESCRIPTOR, "engine.training"),
     "Prefetch": message(inference_pb2.Prefetch.DESCRIPTOR, "prefetch"),
     "Stack": message(inference_pb2.Stack.DESCRIPTOR, "stack", id=TEXT),
     **ADMINISTRATION,
@@ -145,6 +147,8 @@ RESPONSES: dict[str, Schema] = {
     "undelete_organization": ref("Erasure"),
     "hold_organization": _HELD,
     "release_organization": _HELD,
+    "get_allowed_networks": ref("AllowedNetworks"),
+    "put_allowed_networks": ref("AllowedNetworks"),
     "delete_project": ref("Erasure"),
     "undelete_project": ref("Erasure"),
     "list_erasures": page("Erasure"),
@@ -228,6 +232,11 @@ RESPONSES: dict[str, Schema] = {
     "put_serving": ref("Serving"),
     "retrieve_serving": ref("Serving"),
     "delete_serving": deleted("serving"),
+    "list_engine_trainings": page("EngineTraining"),
+    "retrieve_engine_training": ref("EngineTraining"),
+    "cancel_engine_training": ref("EngineTraining"),
+    "train_engine": ref("EngineTraining"),
+    "checkpoint_engine": ref("EngineTraining"),
     "list_prefetches": page("Prefetch"),
     "put_prefetch": page("Prefetch"),
     "list_stacks": page("Stack"),

@@ -33,6 +33,7 @@ _SESSION = obj(
     }
 )
 
+_EXPLANATION = message(sign_in_pb2.ExplainAccessResponse.DESCRIPTOR, "access_explanation")
 _MAIL_DOMAIN = message(
     mail_domains_pb2.MailDomain.DESCRIPTOR,
     "mail_domain",
@@ -66,7 +67,8 @@ SIGN_IN_RESPONSES: dict[str, Schema] = {
     "delete_invite": deleted("organization.invite.deleted"),
     "get_sign_in_policy": ref("SignInPolicy"),
     "put_sign_in_policy": ref("SignInPolicy"),
-    "explain_access": message(sign_in_pb2.ExplainAccessResponse.DESCRIPTOR, "access_explanation"),
+    "explain_access": _EXPLANATION,
+    "explain_member_access": _EXPLANATION,
     "list_sessions": page("Session"),
     "end_session": deleted("session.deleted"),
 }

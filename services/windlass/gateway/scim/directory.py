@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import directory_pb2 as pb
@@ -13,6 +12,7 @@ from windlass.gateway.admin.members import role_number
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import enum_name
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class PutDirectory(Body):
@@ -24,9 +24,9 @@ class PutDirectory(Body):
     ] = None
 
 
-def directory_router(app: App) -> APIRouter:
+def directory_router(app: App) -> ResourceRouter:
     """Settings of the directory that provisions the organization by SCIM."""
-    router = APIRouter(prefix="/organization/directory", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/directory", tags=["administration"])
     directory = app.clients.stub(rpc.DirectoryServiceStub)
 
     @router.get("")

@@ -13,7 +13,7 @@ from windlass.api.users.v1 import sign_in_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument
 from windlass.gateway.sign_in import pages
-from windlass.gateway.sign_in.cookies import REFRESH, SignInCookies, flow_of
+from windlass.gateway.sign_in.cookies import SignInCookies
 from windlass.gateway.sign_in.routes import Guesses, PageRoute, counted
 
 TEXT_LENGTH = 2048
@@ -37,18 +37,16 @@ class BrowserPages:
     def __init__(self, app: App):
         self.sign_in = app.clients.stub(rpc.SignInServiceStub)
         self._public_url = app.settings.http.public_url.rstrip("/")
+        # As the gateway reads them: it is served by https, or is not, for all browsers.
+        self.cookies = SignInCookies(secure=app.settings.public_url.startswith("https://"))
 
     def base(self, request: Request) -> str:
         """The URL by which the browser reaches us."""
         return self._public_url or str(request.base_url).rstrip("/")
 
-    def cookies(self, request: Request) -> SignInCookies:
-        """Cookies for the browser."""
-        return SignInCookies(secure=self.base(request).startswith("https://"))
-
-    def answer(self, request: Request, step: pb.SignInStep) -> Response:
+    def answer(self, step: pb.SignInStep) -> Response:
         """The next page of the browser; the step before is over."""
-        cookies, kind = self.cookies(request), step.WhichOneof("next")
+        cookies, kind = self.cookies, step.WhichOneof("next")
         if kind == "question":
             response: Response = pages.question_page(step.question)
             cookies.keep_flow(response, step.question.flow)
@@ -115,8 +113,9 @@ def browser_router(app: App, guesses: Guesses) -> APIRouter:
         return pages.ways_page(found.ways, along, asks_address=found.asks_address)
 
     @router.get("/login/device")
-    async def device(organization: Text = "") -> Response:
-        return pages.code_page(organization)
+    async def device(organization: Text = "", fresh: Text = "") -> Response:
+        along = {"organization": organization, "fresh": fresh}
+        return pages.code_page({name: text for name, text in along.items() if text})
 
     @router.get("/invites/{token}")
     async def invited(token: str) -> Response:
@@ -135,7 +134,7 @@ def browser_router(app: App, guesses: Guesses) -> APIRouter:
                 )
             )
         response = _to(begun.authorization_url)
-        browser.cookies(request).keep_flow(response, begun.flow)
+        browser.cookies.keep_flow(response, begun.flow)
         return response
 
     return router
@@ -151,7 +150,7 @@ def answers_router(app: App, guesses: Guesses) -> APIRouter:
         request: Request, state: Text = "", code: Text = "", iss: Text = "", error: Text = ""
     ) -> Response:
         asked = pb.FinishSignInRequest(
-            flow=flow_of(request),
+            flow=browser.cookies.flow(request),
             state=state,
             code=code,
             iss=iss,
@@ -159,21 +158,21 @@ def answers_router(app: App, guesses: Guesses) -> APIRouter:
             user_agent=request.headers.get("user-agent", ""),
         )
         with counted(guesses, request):
-            return browser.answer(request, await browser.sign_in.FinishSignIn(asked))
+            return browser.answer(await browser.sign_in.FinishSignIn(asked))
 
     @router.post("/login/confirm")
     async def confirm(
         request: Request, confirmation: Field, organization_id: Field = "", denied: Field = ""
     ) -> Response:
         asked = pb.ConfirmSignInRequest(
-            flow=flow_of(request),
+            flow=browser.cookies.flow(request),
             organization_id=organization_id,
             confirmation=confirmation,
             denied=bool(denied),
             user_agent=request.headers.get("user-agent", ""),
         )
         with counted(guesses, request):
-            return browser.answer(request, await browser.sign_in.ConfirmSignIn(asked))
+            return browser.answer(await browser.sign_in.ConfirmSignIn(asked))
 
     return router
 
@@ -186,8 +185,8 @@ def browser_sessions_router(app: App, guesses: Guesses) -> APIRouter:
     @router.post("/login/refresh")
     async def refresh(request: Request) -> Response:
         _require_own_page(request)
-        response, cookies = Response(status_code=204), browser.cookies(request)
-        token = request.cookies.get(REFRESH, "")
+        response, cookies = Response(status_code=204), browser.cookies
+        token = cookies.refresh_token(request)
         try:
             with counted(guesses, request):
                 asked = pb.RefreshSessionRequest(refresh_token=token)
@@ -200,11 +199,11 @@ def browser_sessions_router(app: App, guesses: Guesses) -> APIRouter:
     @router.post("/login/end")
     async def end(request: Request) -> Response:
         _require_own_page(request)
-        if token := request.cookies.get(REFRESH):
+        if token := browser.cookies.refresh_token(request):
             with counted(guesses, request):
                 await browser.sign_in.EndSession(pb.EndSessionRequest(refresh_token=token))
         response = pages.done_page("You are signed out.")
-        browser.cookies(request).drop_session(response)
+        browser.cookies.drop_session(response)
         return response
 
     return router

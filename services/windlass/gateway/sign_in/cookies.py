@@ -7,7 +7,7 @@ from fastapi import Request, Response
 
 from windlass.api.users.v1 import sign_in_pb2 as pb
 from windlass.core.clock import now_seconds
-from windlass.gateway.authentication.credentials import SESSION_COOKIE
+from windlass.gateway.authentication.credentials import SESSION_COOKIE, cookie_name
 
 FLOW, REFRESH = "windlass_login", "windlass_refresh"
 FLOW_SECONDS = 600
@@ -15,10 +15,24 @@ _PATH = "/login"
 
 
 class SignInCookies:
-    """Sets cookies that no script reads and no other site sends along."""
+    """Sets and reads cookies that no script reads and no other site sends along.
+
+    By https they are of this host alone (`__Host-`), which browsers grant those of all paths.
+    """
 
     def __init__(self, *, secure: bool):
         self._secure = secure
+
+    def flow(self, request: Request) -> bytes:
+        """The step that the browser kept; empty for none."""
+        try:
+            return base64.urlsafe_b64decode(self._get(request, FLOW).encode())
+        except (binascii.Error, ValueError):
+            return b""
+
+    def refresh_token(self, request: Request) -> str:
+        """The refresh token of the browser's session; empty for none."""
+        return self._get(request, REFRESH)
 
     def keep_flow(self, response: Response, flow: bytes) -> None:
         """Has the browser keep a step of its sign-in."""
@@ -39,22 +53,17 @@ class SignInCookies:
         self._set(response, SESSION_COOKIE, "", "/", 0)
         self._set(response, REFRESH, "", _PATH, 0)
 
+    def _get(self, request: Request, name: str) -> str:
+        return request.cookies.get(cookie_name(name, secure=self._secure), "")
+
     def _set(self, response: Response, name: str, value: str, path: str, seconds: int) -> None:
         response.set_cookie(
-            name,
+            cookie_name(name, secure=self._secure),
             value,
             max_age=max(seconds, 0),
-            path=path,
+            path="/" if self._secure else path,
             secure=self._secure,
             httponly=True,
             # An issuer sends the browser back from another site.
             samesite="lax",
         )
-
-
-def flow_of(request: Request) -> bytes:
-    """The step that the browser kept; empty for none."""
-    try:
-        return base64.urlsafe_b64decode(request.cookies.get(FLOW, "").encode())
-    except (binascii.Error, ValueError):
-        return b""

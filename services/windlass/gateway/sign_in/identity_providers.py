@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field, SecretStr
 
 from windlass.api.users.v1 import sign_in_pb2 as pb
@@ -21,6 +20,7 @@ from windlass.gateway.admin.members import role_number
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 Text = Annotated[str, Field(max_length=PROVIDER_TEXT_LENGTH)]
 Secret = Annotated[SecretStr, Field(max_length=PROVIDER_TEXT_LENGTH)]
@@ -79,9 +79,9 @@ class ChangedProvider(Body):
     enabled: bool | None = None
 
 
-def identity_providers_router(app: App) -> APIRouter:
+def identity_providers_router(app: App) -> ResourceRouter:
     """Identity providers of the organization, and those of the installation."""
-    router = APIRouter(prefix="/organization/identity_providers", tags=["sign-in"])
+    router = ResourceRouter(prefix="/organization/identity_providers", tags=["sign-in"])
     providers = app.clients.stub(rpc.IdentityProvidersServiceStub)
 
     @router.post("")

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import sign_in_pb2 as pb
@@ -20,6 +19,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import enum_name
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import (
     OPENAI_ORGANIZATION_ROLES,
     OPENAI_PROJECT_ROLES,
@@ -69,9 +69,9 @@ class NewInvite(Body):
     ] = None
 
 
-def invites_router(app: App) -> APIRouter:
+def invites_router(app: App) -> ResourceRouter:
     """Invites of the organization."""
-    router = APIRouter(prefix="/organization/invites", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/invites", tags=["administration"])
     invites = app.clients.stub(rpc.InvitesServiceStub)
     public_url = app.settings.http.public_url.rstrip("/")
 

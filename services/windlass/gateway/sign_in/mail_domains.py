@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import mail_domains_pb2 as pb
@@ -14,6 +13,7 @@ from windlass.gateway.admin.members import role_number
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 DefaultRole = Annotated[
     str,
@@ -37,9 +37,9 @@ class ChangedMailDomain(Body):
     default_role: DefaultRole
 
 
-def mail_domains_router(app: App) -> APIRouter:
+def mail_domains_router(app: App) -> ResourceRouter:
     """Mail domains of the organization."""
-    router = APIRouter(prefix="/organization/mail_domains", tags=["sign-in"])
+    router = ResourceRouter(prefix="/organization/mail_domains", tags=["sign-in"])
     domains = app.clients.stub(rpc.MailDomainsServiceStub)
 
     @router.post("")

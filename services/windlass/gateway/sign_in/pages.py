@@ -64,14 +64,17 @@ def ways_page(
 
 
 def _address_form(query: Mapping[str, str]) -> str:
-    along = "".join(
-        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
-        for name, value in query.items()
-    )
     return (
-        f'<form method="get" action="/login">{along}<p><label>Your mail address: <input '
+        f'<form method="get" action="/login">{_hidden(query)}<p><label>Your mail address: <input '
         'name="email" type="email" autocomplete="username" required maxlength="320"></label></p>'
         "<button>Go on</button></form>"
+    )
+
+
+def _hidden(fields: Mapping[str, str]) -> str:
+    return "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in fields.items()
     )
 
 
@@ -122,12 +125,11 @@ def _device(question: pb.SignInQuestion) -> str:
     )
 
 
-def code_page(organization: str) -> HTMLResponse:
-    """The question for a device's code; `organization` may be empty."""
-    hidden = f'<input type="hidden" name="organization" value="{escape(organization)}">'
+def code_page(along: Mapping[str, str]) -> HTMLResponse:
+    """The question for a device's code, with what goes along to the sign-in."""
     return page(
         "Let a device in",
-        f'<form method="get" action="/login">{hidden if organization else ""}'
+        f'<form method="get" action="/login">{_hidden(along)}'
         "<p><label>The code that it shows: "
         '<input name="user_code" autocomplete="off" required maxlength="16"></label></p>'
         "<button>Go on</button></form>",

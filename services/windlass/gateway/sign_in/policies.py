@@ -1,8 +1,7 @@
-"""/v1/organization/sign_in_policy and /v1/auth/explanation."""
+"""/v1/organization/sign_in_policy, /v1/auth/explanation and that of a member."""
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import sign_in_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 Methods = Annotated[
     list[Annotated[str, Field(max_length=PROVIDER_GROUP_LENGTH)]],
@@ -41,11 +41,20 @@ class NewSignInPolicy(Body):
             description="Seconds since a person has shown who they are; 0: any.",
         ),
     ] = 0
+    fresh_max_age: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_SIGN_IN_AGE,
+            description="Seconds since then, of anybody in a session, before a dangerous step; 0: "
+            "what the installation asks, which counts where it is less.",
+        ),
+    ] = 0
 
 
-def sign_in_policies_router(app: App) -> APIRouter:
+def sign_in_policies_router(app: App) -> ResourceRouter:
     """Routes of the policy for sign-ins, and of explanations."""
-    router = APIRouter(tags=["sign-in"])
+    router = ResourceRouter(tags=["sign-in"])
     policies = app.clients.stub(rpc.SignInPoliciesServiceStub)
 
     @router.get("/organization/sign_in_policy")
@@ -65,5 +74,11 @@ def sign_in_policies_router(app: App) -> APIRouter:
         """Says how the caller has signed in, and what its groups and roles come from."""
         found = await policies.ExplainAccess(pb.ExplainAccessRequest())
         return plain(found, "access_explanation")
+
+    @router.get("/members/{user_id}/explanation")
+    async def explain_member_access(user_id: str) -> Json:
+        """Says how a member has signed in, and what their groups and roles come from."""
+        request = pb.ExplainMemberAccessRequest(user_id=user_id)
+        return plain(await policies.ExplainMemberAccess(request), "access_explanation")
 
     return router

@@ -91,7 +91,7 @@ def devices_router(app: App, guesses: Guesses) -> APIRouter:
 
     @router.post("/login/device_authorization")
     async def device_authorization(
-        request: Request, device: Field = "", organization: Field = ""
+        request: Request, device: Field = "", organization: Field = "", fresh: Field = ""
     ) -> Response:
         address = guesses.enter(request)
         # Each is a row, which anybody may have made.
@@ -100,6 +100,8 @@ def devices_router(app: App, guesses: Guesses) -> APIRouter:
         page = f"{public_url or str(request.base_url).rstrip('/')}/login"
         # Whose own issuers the pages offer.
         of = {"organization": organization} if organization else {}
+        if fresh == "true":
+            of["fresh"] = fresh
         complete = urlencode({"user_code": begun.user_code, **of})
         body = {
             "device_code": begun.device_code,

@@ -1,19 +1,18 @@
 """/v1/auth/sessions: the sessions of people who signed in."""
 
-from fastapi import APIRouter
-
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
 from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 SESSION = pb.CREDENTIAL_KIND_SESSION
 
 
-def sessions_router(app: App) -> APIRouter:
+def sessions_router(app: App) -> ResourceRouter:
     """Sessions: one's own, and for owners those of the organization."""
-    router = APIRouter(prefix="/auth/sessions", tags=["sign-in"])
+    router = ResourceRouter(prefix="/auth/sessions", tags=["sign-in"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.get("")

@@ -55,6 +55,11 @@ class VersionSettings:
         serving = self._serving(version)
         return serving.sleep_seconds if serving else 0
 
+    def training(self, version: str) -> str:
+        """Returns how the engine of a version may be trained in its own memory; empty: not."""
+        serving = self._serving(version)
+        return serving.training if serving else ""
+
     def wish(self, version: str) -> EngineWish:
         """The needs of each engine of a version, wherever it runs."""
         if version not in self._wishes:
@@ -83,6 +88,11 @@ class VersionSettings:
         """The version that guesses for the engines of a version; empty for none."""
         serving = self._serving(version)
         return serving.draft_version_id if serving else ""
+
+    def follow(self, version: str) -> str:
+        """`tinker://RUN` of the run whose weights the engines of a version take; or empty."""
+        serving = self._serving(version)
+        return serving.follow if serving else ""
 
     def stack(self, version: str) -> Stack | None:
         """The serving stack that has a version; None of a model of ours, or an unknown stack."""
@@ -126,6 +136,8 @@ class VersionSettings:
             priority=priority,
             draft_version_id=self.draft_id(version),
             sleeps=bool(self.sleep_seconds(version)),
+            training=self.training(version),
+            follow=self.follow(version),
         )
 
     def refusal(self, version: str, cluster: clusters_pb2.Cluster) -> str:

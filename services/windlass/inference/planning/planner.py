@@ -10,6 +10,7 @@ from windlass.inference.domain import (
     InferencePolicy,
     Rows,
     View,
+    why_none_is_trained,
     why_none_sleeps,
 )
 from windlass.inference.places import choose
@@ -172,7 +173,7 @@ class Planner:
         engine, clusters = settings.kind(version), state.view.clusters.values()
         if not any(engine in one.capacity.engines for one in clusters):
             return f"No live cluster has the engine {engine!r}."
-        if settings.sleep_seconds(version) and (refusal := why_none_sleeps(engine, clusters)):
+        if refusal := self._why_unable(version, engine):
             return refusal
         wish = settings.wish(version)
         if not any(state.runs(version, one) for one in clusters):
@@ -194,6 +195,16 @@ class Planner:
             f"No live cluster with the engine {engine!r} is reachable and assigned to the "
             "model's project; see `windlass clusters assign`."
         )
+
+    def _why_unable(self, version: str, engine: str) -> str:
+        """Returns why no cluster has engines that do what the serving asks; empty otherwise."""
+        settings, clusters = self._round.settings, self._round.view.clusters.values()
+        refusal = ""
+        if settings.training(version):
+            refusal = why_none_is_trained(engine, clusters)
+        if settings.sleep_seconds(version):
+            refusal = refusal or why_none_sleeps(engine, clusters)
+        return refusal
 
     def _why_no_stack(self, version: str) -> str:
         name, stack = self._round.names[version].stack, self._round.settings.stack(version)

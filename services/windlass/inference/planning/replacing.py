@@ -59,6 +59,9 @@ def is_replacement(state: Round, engine: Engine) -> bool:
 
 def is_outdated(state: Round, engine: Engine) -> bool:
     """Returns True if an engine runs otherwise, or elsewhere, than its model's serving says."""
+    if engine.training and engine.version_id in state.trained:
+        # What it has learned is nowhere else.
+        return False
     is_elsewhere = not state.settings.weight(engine.version_id, engine.cluster_id)
     configured = state.configured(engine)
     if state.sleeps_untold(engine):

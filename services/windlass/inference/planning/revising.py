@@ -60,6 +60,9 @@ def revised(state: Round, engine: Engine, adapters: AdapterPlacement) -> Engine:
         return state.renewed(replace(engine, asleep=asleep, adapters=wanted))
     if asleep:
         return engine
+    newest = state.view.followed.get((engine.project_id, engine.follow))
+    if newest is not None and newest != engine.followed_version:
+        return state.renewed(replace(engine, followed_version=newest))
     stale = state.now - engine.urls_at > state.policy.url_seconds
     if stale and not _is_settled(state, engine):
         return state.renewed(engine)
@@ -120,7 +123,9 @@ def _judged(state: Round, engine: Engine) -> Engine:
 def _is_settled(state: Round, engine: Engine) -> bool:
     status = state.view.status(engine)
     loaded = {one.version_id for one in status.adapters if not one.error}
-    return status.phase == clusters_pb2.PHASE_RUNNING and loaded >= set(engine.adapters)
+    is_newest = status.capabilities.weight_version >= engine.followed_version
+    is_up = status.phase == clusters_pb2.PHASE_RUNNING
+    return is_up and is_newest and loaded >= set(engine.adapters)
 
 
 def _reason(status: clusters_pb2.WorkloadStatus) -> str:

@@ -92,6 +92,10 @@ class Round:
             self._sort_out(want)
         for serving in rows.servings:
             self._pin(serving)
+        # Whoever trains an engine uses it, until a checkpoint has what it learned.
+        self.trained = {one for one in rows.trained if one in self.names}
+        for version in self.trained:
+            self.wants[version].append(WantedVersion(version, version, self.now, self.now))
         # How many load asks for.
         self._scaled = {
             one.version_id: self._scale(one, rows, scalers)
@@ -254,6 +258,8 @@ class Round:
             is_there = stack is not None and cluster.id == stack.cluster_id
             return is_there and REACHES in cluster.capacity.engines
         kind = self.settings.kind(version)
+        if self.settings.training(version) and kind not in cluster.capacity.training_engines:
+            return False
         if self.settings.sleep_seconds(version) and kind not in cluster.capacity.sleeping_engines:
             return False
         return kind in (

@@ -36,7 +36,7 @@ async def make_workload(
         clusters_pb2.PrefetchWorkload(
             model=prefetch.model,
             model_version_id=prefetch.version_id,
-            files=workloads.files(found),
+            files=await workloads.files(found),
             draft_version_id=prefetch.draft_version_id,
             draft_files=await workloads.draft_files(prefetch.draft_version_id),
         )

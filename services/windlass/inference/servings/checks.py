@@ -79,6 +79,8 @@ _MOST = {
 _USUAL: dict[str, str | int | bool] = {
     "target_cache": TARGET_CACHE, "target_gpu": 0, "target_wait_seconds": 0, "sleep_seconds": 0,
     "accelerator": "", "memory_bytes": 0, "priority": NORMAL_PRIORITY, "dedicated": False,
+    "training": "",
+    "follow": "",
 }  # fmt: skip
 
 
@@ -264,6 +266,21 @@ def require_adapter(
             f"{model.id} is no adapter of another model: its engines serve it alone already.",
             param="dedicated",
         )
+
+
+def require_follower(
+    request: pb.PutServingRequest, model: models_pb2.Model, base: models_pb2.Model
+) -> None:
+    """Raises InvalidArgument for a model whose engines cannot follow a project's run."""
+    refusal = ""
+    if not model.project_id:
+        refusal = f"{model.id} is for everyone; import it for the project that follows a run."
+    elif base.id:
+        refusal = f"{model.id} is an adapter of {base.id}; full weights follow a run."
+    elif request.nodes > 1:
+        refusal = "Engines on several nodes take no weights in place."
+    if refusal:
+        raise InvalidArgument(refusal, param="follow")
 
 
 def require_own_engines(model: models_pb2.Model) -> None:

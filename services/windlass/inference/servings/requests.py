@@ -22,6 +22,7 @@ from windlass.inference.domain import (
     engine_bound,
     kept_engines,
 )
+from windlass.inference.followed_runs import FollowedRuns
 from windlass.inference.observed_state import ObservedState
 from windlass.inference.routing import hindrance
 from windlass.inference.servings.checks import (
@@ -31,6 +32,7 @@ from windlass.inference.servings.checks import (
     require_base,
     require_bounds,
     require_experts,
+    require_follower,
     require_group,
     require_guesser,
     require_needs,
@@ -43,6 +45,7 @@ from windlass.inference.servings.checks import (
 )
 from windlass.inference.servings.drafts import Drafts
 from windlass.inference.servings.store import ServingStore
+from windlass.inference.servings.training import require_trainable
 from windlass.inference.store import InferenceStore
 from windlass.serving_schedules import (
     window_messages,
@@ -59,6 +62,7 @@ class ServingRequests:
         observed: ObservedState,
         models: ModelsInternalServiceAsyncStub,
         drafts: Drafts,
+        followed: FollowedRuns,
         wake: Wake,
         policy: InferencePolicy,
     ):
@@ -67,6 +71,7 @@ class ServingRequests:
         self._observed = observed
         self._models = models
         self._drafts = drafts
+        self._followed = followed
         self._wake = wake
         self._policy = policy
 
@@ -89,9 +94,17 @@ class ServingRequests:
         rows = await self._store.rows()
         complete(request, _serving_of(model, rows))
         require_needs(request)
+        if request.training:
+            # A cluster may have come since the last poll.
+            await self._observed.refresh_clusters()
         view = await self._observed.known_view(rows)
         require_adapter(request, model, base)
+        if request.follow:
+            require_follower(request, model, base)
+            organization = model.organization_id
+            await self._followed.require(organization, model.project_id, request.follow)
         require_sleep(request, self._policy, view.clusters.values())
+        require_trainable(request, engine, resolved, view.clusters.values())
         serving = _described(request, resolved, arguments, draft)
         names = await self._names_with(serving, rows)
         name = names.get(serving.version_id)
@@ -220,6 +233,8 @@ def _described(
         idle_seconds=request.idle_seconds,
         sleep_seconds=request.sleep_seconds,
         dedicated=request.dedicated,
+        training=request.training,
+        follow=request.follow,
         clusters=tuple(request.clusters.items()),
     )
 
@@ -285,6 +300,8 @@ def _shown(serving: Serving, rows: Rows, view: View, engine: str) -> pb.Serving:
         sleep_seconds=serving.sleep_seconds,
         clusters=dict(serving.clusters),
         dedicated=serving.dedicated,
+        training=serving.training,
+        follow=serving.follow,
         preset=own.preset if own else "",
         derived_arguments=to_message(_derived(own, serving, engine)) if own else None,
     )

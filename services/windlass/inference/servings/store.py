@@ -87,6 +87,13 @@ class ServingStore:
         async with self._database.autocommit() as connection:
             return [row.model for row in await connection.execute(query)]
 
+    async def find(self, project_id: str, model: str) -> Serving | None:
+        """The serving of a project's own model; None where there is none."""
+        own = servings.c.project_id == project_id, servings.c.model == model
+        async with self._database.autocommit() as connection:
+            row = (await connection.execute(servings.select().where(*own))).mappings().first()
+        return None if row is None else to_serving(row)
+
     async def draft_of(self, project_id: str, model: str) -> str:
         """The version that guesses for a model, as its serving says; empty for none."""
         query = sa.select(servings.c.draft_version_id).where(

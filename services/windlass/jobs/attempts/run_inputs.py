@@ -58,7 +58,9 @@ class RunInputs:
             config=msgspec.json.encode(plan.config),
             framework=plan.framework,
             num_nodes=plan.num_nodes,
-            model_files=self._urls(weights.object_prefix, manifests.entries(weights.manifest)),
+            model_files=await self._urls(
+                weights.object_prefix, manifests.entries(weights.manifest)
+            ),
             base_model=weights.model.id,
             training_file=await self._file(job, job.spec.training_file, "training_file"),
             validation_file=await self._file(job, job.spec.validation_file, "validation_file"),
@@ -90,7 +92,7 @@ class RunInputs:
         param = "model" if is_start else f"windlass.config.{companion.role}"
         found = await self._resolve(job, companion.model, param)
         _require_same(companion.model, found.model, companion.version_id, param)
-        return self._urls(found.object_prefix, manifests.entries(found.manifest))
+        return await self._urls(found.object_prefix, manifests.entries(found.manifest))
 
     async def _resolve(self, job: Job, name: str, param: str) -> models_pb2.ResolvedModel:
         request = models_pb2.ResolveModelRequest(project_id=job.project_id, id=name)
@@ -120,7 +122,7 @@ class RunInputs:
                 reason="file_gone",
                 param=param,
             ) from error
-        url = self._objects.presign_get(found.object_key, expires=self._read_seconds)
+        url = await self._objects.presign_get(found.object_key, expires=self._read_seconds)
         return models_pb2.FileUrl(path=file_id, url=url, bytes=found.bytes, sha256=found.sha256)
 
     async def _evaluation(self, job: Job) -> runner_pb2.Evaluation | None:
@@ -142,17 +144,17 @@ class RunInputs:
         if point is None:
             return None
         state, weights = point
-        urls = {url.path: url for url in self._urls(state.prefix, state.manifest)}
+        urls = {url.path: url for url in await self._urls(state.prefix, state.manifest)}
         if weights is not None:
-            for url in self._urls(weights.prefix, weights.manifest):
+            for url in await self._urls(weights.prefix, weights.manifest):
                 urls.setdefault(url.path, url)
         return runner_pb2.Resume(step=state.step, files=list(urls.values()))
 
-    def _urls(self, prefix: str, entries: Sequence[Entry]) -> list[models_pb2.FileUrl]:
+    async def _urls(self, prefix: str, entries: Sequence[Entry]) -> list[models_pb2.FileUrl]:
         return [
             models_pb2.FileUrl(
                 path=entry.path,
-                url=self._objects.presign_get(
+                url=await self._objects.presign_get(
                     f"{prefix.rstrip('/')}/{entry.path}", expires=self._read_seconds
                 ),
                 bytes=entry.size,
@@ -161,12 +163,14 @@ class RunInputs:
             for entry in entries
         ]
 
-    def uploads(self, artifact: Artifact, missing: Sequence[Entry]) -> list[models_pb2.FileUrl]:
+    async def uploads(
+        self, artifact: Artifact, missing: Sequence[Entry]
+    ) -> list[models_pb2.FileUrl]:
         """Signed URLs to upload each file to."""
         return [
             models_pb2.FileUrl(
                 path=entry.path,
-                url=self._objects.presign_put(
+                url=await self._objects.presign_put(
                     f"{artifact.prefix}{entry.path}",
                     expires=self._write_seconds,
                     bytes=entry.size,

@@ -48,6 +48,7 @@ from windlass.jobs.scheduling.runtimes import OfferedRuntime, require_method, re
 from windlass.jobs.tracking.trackers import Trackers
 from windlass.jobs_api.query import UnsentFiles
 from windlass.jobs_api.request import CreateJob
+from windlass.modelfiles.naming import tuned_model_id
 from windlass.modelfiles.quantization import GGUF
 
 # Stands in for the number of examples until inspection has counted them.
@@ -132,7 +133,12 @@ class JobAdmission:
             request_id=requests.request_id(request_id),
             spec=spec,
             created_at_ms=now,
-            model_name=model_name(start.model, principal.organization_id, spec.suffix),
+            model_name=tuned_model_id(
+                start.model.base_model or start.model.id,
+                principal.organization_id,
+                spec.suffix,
+                new_id("", length=8),
+            ),
         )
         planned = replace(job, plan=plan)
         await self._surely(lambda seen: require_libraries(planned, seen), began)
@@ -319,11 +325,3 @@ def _backend(spec: Spec, examples: int) -> LLMBackend:
     except InvalidConfig as error:
         message = f"{error.field}: {misfits.words(error.message)}"
         raise InvalidArgument(message, param=error.field) from error
-
-
-def model_name(base: models_pb2.Model, organization_id: str, suffix: str) -> str:
-    """`ft:<base>:<organization>:<suffix>:<8 letters and digits>`."""
-    # Of a model that was made from a fine-tuned one, the name of the first base.
-    root = (base.base_model or base.id).removeprefix("ft:").partition(":")[0]
-    organization = organization_id.removeprefix("org-")[:12].lower()
-    return f"ft:{root}:{organization}:{suffix}:{new_id('', length=8)}"

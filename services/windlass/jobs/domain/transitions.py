@@ -29,13 +29,14 @@ from windlass.jobs.domain.job import (
     ProjectPlacement,
     Queue,
 )
+from windlass.residency.rule import MOVED
 
 # Failures of the place rather than of the job: another attempt may do better.
 RETRY_REASONS = frozenset(
     {
         "AgentLost", "ClusterUnregistered", "Evicted", "ExecutorError", "NoRoom", "NodeLost",
         "Preempted", "ProcessKilled", "RunnerLost", "StartFailed",
-        "download_failed", "upload_failed",
+        "download_failed", "upload_failed", MOVED,
     }
 )  # fmt: skip
 # Ends that nobody foresaw: the log of the attempt says more, to its tenant and to the operator.
@@ -47,8 +48,9 @@ UNFORESEEN = frozenset(
 )  # fmt: skip
 # Said of a job until its cluster says something itself.
 SENT = "Sent to the cluster, which has not accepted it yet"
-# Others come first there, which is how a queue works: not counted against the job.
-UNCOUNTED_REASONS = frozenset({"Preempted"})
+# Others come first there, which is how a queue works, or the operator has given the cluster another
+# geography: not counted against the job.
+UNCOUNTED_REASONS = frozenset({"Preempted", MOVED})
 # Of a failure, as the reason that a job waits: events have it whole.
 REASON_LENGTH = 300
 RETRY_DELAY_MS = 500
@@ -301,6 +303,11 @@ def agent_lost(job: Job, *, now: int, max_attempts: int) -> Change:
         now=now,
         max_attempts=max_attempts,
     )
+
+
+def displaced(job: Job, message: str, *, now: int, max_attempts: int) -> Change:
+    """The chosen cluster may not have it any more: another one is chosen."""
+    return died(job, reason=MOVED, message=message, now=now, max_attempts=max_attempts)
 
 
 def cancel_requested(job: Job, now: int, *, grace_ms: int) -> Change:

@@ -29,6 +29,7 @@ from windlass.jobs.domain.job import (
     ProjectPlacement,
 )
 from windlass.jobs.storage.outbox import Decision, Deliver, Owed
+from windlass.residency.rule import MISMATCH
 
 RESULT_PURPOSE = "fine-tune-results"
 MAX_RESULTS = 8
@@ -197,6 +198,10 @@ class EffectHandlers:
             return transitions.failed(job, failure, now)
         if owed.kind is EffectKind.WORKLOAD and error.reason == "cluster_not_found":
             return transitions.agent_lost(job, now=now, max_attempts=self._max_attempts)
+        # It was placed before this was known here.
+        if owed.kind is EffectKind.WORKLOAD and error.reason == MISMATCH:
+            most = self._max_attempts
+            return transitions.displaced(job, error.message, now=now, max_attempts=most)
         if owed.kind in CLOSING_KINDS:
             text = f"{owed.kind.replace('_', ' ').capitalize()} was refused: {error.message}"
             event = NewEvent(message=text, level=Level.WARN, at_ms=now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.jobs.domain.job import Job, ProjectPlacement
 from windlass.kubernetes.quota_kinds import in_kinds, kind_of
+from windlass.residency.rule import admits
 
 KUBERNETES = "kubernetes"
 # The role of a cluster that takes jobs.
@@ -76,6 +77,8 @@ class SchedulableCluster:
     executor: str = "process"
     # Every project may use it, assigned or not.
     shared: bool = False
+    # The label that its operator gave it.
+    geography: str = ""
     slots: int = 0
     # Of one node where jobs are processes; 0 where nobody said.
     gpus: int = 0
@@ -114,12 +117,22 @@ class ClusterSnapshot:
     assignments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # A cluster that all projects may use is away, and may have more than those that live.
     shared_away: bool = False
+    # Of projects that have one.
+    geographies: Mapping[str, str] = field(default_factory=dict)
 
     def visible(self, project_id: str) -> list[SchedulableCluster]:
         """The clusters that a project may use: of others it learns nothing."""
+        geography = self.geography(project_id)
         return [
-            cluster for cluster in self.clusters if cluster.shared or project_id in cluster.assigned
+            cluster
+            for cluster in self.clusters
+            if (cluster.shared or project_id in cluster.assigned)
+            and admits(cluster.geography, geography)
         ]
+
+    def geography(self, project_id: str) -> str:
+        """The geography where what a project has must stay; empty for anywhere."""
+        return self.geographies.get(project_id, "")
 
     def lacks_one_of(self, project_id: str) -> bool:
         """Returns True if a cluster that the project may use does not answer."""
@@ -162,6 +175,7 @@ def snapshot_of(answer: pb.ListCapacityResponse) -> ClusterSnapshot:
         ),
         assignments={project: frozenset(ids) for project, ids in clusters.items()},
         shared_away=answer.shared_away,
+        geographies={one.project_id: one.geography for one in answer.residencies},
     )
 
 
@@ -174,6 +188,7 @@ def _cluster(
         name=cluster.name,
         executor=cluster.executor,
         shared=cluster.shared,
+        geography=cluster.geography,
         slots=cluster.capacity.slots,
         gpus=cluster.capacity.gpus,
         cpus=cluster.capacity.cpus,

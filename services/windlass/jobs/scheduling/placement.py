@@ -14,7 +14,14 @@ from windlass.jobs.domain.transitions import placed, waiting
 from windlass.jobs.scheduling.cluster_snapshot import ClusterSnapshot
 from windlass.jobs.scheduling.decisions import Decision, note
 from windlass.jobs.scheduling.running_quota import Shares, running
-from windlass.jobs.scheduling.scoring import NO_ANSWER, NO_BACKEND, UNFIT, Load, score
+from windlass.jobs.scheduling.scoring import (
+    NO_ANSWER,
+    NO_BACKEND,
+    NOWHERE_THERE,
+    UNFIT,
+    Load,
+    score,
+)
 from windlass.jobs.storage.changes import apply
 from windlass.jobs.storage.outbox import LEASE_SECONDS, Outbox
 from windlass.jobs.storage.rows import to_job
@@ -84,6 +91,8 @@ def decide(
     decision = Decision(job, tuple(verdicts))
     if not verdicts or not verdicts[0].fits:
         reason = verdicts[0].reason if len(verdicts) == 1 else UNFIT
+        if not verdicts and (geography := snapshot.geography(job.project_id)):
+            reason = f"{NOWHERE_THERE}{geography}"
         return decision, waiting(job, reason, now + UNFIT_DELAY_MS)
     chosen = next(one for one in snapshot.clusters if one.id == verdicts[0].cluster_id)
     load.add(job, chosen)

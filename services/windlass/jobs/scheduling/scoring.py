@@ -39,6 +39,8 @@ Free = tuple[float | None, int, str]
 NO_BACKEND = "No live cluster has the backend "
 # Of a job that several clusters could not take, each for a reason of its own.
 UNFIT = "No live cluster has the resources that the job needs"
+# Of a project whose data stays somewhere; its geography follows.
+NOWHERE_THERE = "No live cluster that the project may use is labelled "
 NO_ANSWER = "None of the clusters assigned to this project is responding"
 
 

@@ -55,7 +55,8 @@ class LogStore:
         kept = fresh[: MAX_ATTEMPT_BYTES - stored]
         content = kept if len(kept) == len(fresh) else kept + _CUT
         # Its own name, so that a repeat that is still on its way overwrites nothing.
-        key = f"logs/{job.id}/{job.attempt}/{stored:012d}-{new_id('', length=8)}"
+        name = f"{stored:012d}-{new_id('', length=8)}"
+        key = f"logs/{job.project_id}/{job.id}/{job.attempt}/{name}"
         await self._objects.put(key, _once(content))
         if not await self._note(job, offset=stored, size=len(content), key=key):
             await self._objects.delete(key)

@@ -78,7 +78,7 @@ class JobsAgentServicer(rpc.JobsAgentServiceServicer):
             entries=manifests.entries(wanted.manifest),
             now=now_ms(),
         )
-        urls = self._inputs.uploads(artifact, missing)
+        urls = await self._inputs.uploads(artifact, missing)
         return runner_pb2.CreateArtifactResponse(artifact_id=artifact.id, uploads=urls)
 
     async def CommitArtifact(

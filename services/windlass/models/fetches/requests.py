@@ -7,7 +7,7 @@ from windlass.core.db.wake import Wake
 from windlass.core.errors import FailedPrecondition, NotFound
 from windlass.core.ids import new_id, new_name
 from windlass.core.rpc.auth import Principal, current
-from windlass.models.domain import import_name, require_global
+from windlass.models.domain import import_name, require_global, version_prefix
 from windlass.models.fetches.hub import SCHEME, repository_of, revision_of
 from windlass.models.fetches.store import OPEN, Fetch, FetchState, FetchStore
 from windlass.models.store import ModelStore, name_taken
@@ -46,6 +46,8 @@ class FetchRequests:
         name = import_name(request.id or repository.partition("/")[2])
         principal.require_model(name, "id")
         await self._require_free(principal, name, is_global=request.is_global)
+        version_id = new_name("mv-")
+        owner = "" if request.is_global else principal.project_id
         wished = Fetch(
             id=new_id("fetch-"),
             organization_id=principal.organization_id,
@@ -54,8 +56,9 @@ class FetchRequests:
             is_global=request.is_global,
             repository=repository,
             revision=revision_of(request.revision),
-            version_id=new_name("mv-"),
+            version_id=version_id,
             created_at=now_seconds(),
+            object_prefix=version_prefix(version_id, project_id=owner),
         )
         made = await self._fetches.create(principal, wished)
         self._wake.touch(TOPIC)

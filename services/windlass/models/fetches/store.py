@@ -68,11 +68,8 @@ class Fetch:
     # While it is open: why its last try failed.
     error_message: str = ""
     finished_at: int = 0
-
-    @property
-    def object_prefix(self) -> str:
-        """The prefix of its files in the object store."""
-        return version_prefix(self.version_id)
+    # The prefix of its files in the object store.
+    object_prefix: str = ""
 
 
 def _values(fetch: Fetch) -> dict[str, Any]:
@@ -83,7 +80,8 @@ def _values(fetch: Fetch) -> dict[str, Any]:
 def _to_fetch(row: Any) -> Fetch:
     values = {name: getattr(row, name) for name in Fetch.__slots__}
     state, manifest = FetchState(row.state), Manifest.from_json(row.manifest)
-    return Fetch(**values | {"state": state, "manifest": manifest})
+    prefix = row.object_prefix or version_prefix(row.version_id)
+    return Fetch(**values | {"state": state, "manifest": manifest, "object_prefix": prefix})
 
 
 def _of(principal: Principal) -> sa.ColumnElement[bool]:

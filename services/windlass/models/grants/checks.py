@@ -16,6 +16,8 @@ from windlass.core.rpc.auth import current
 from windlass.models import messages
 from windlass.models.domain import Version
 from windlass.models.grants.store import GrantStore, no_model
+from windlass.residency.geographies import ProjectGeographies
+from windlass.residency.rule import require_receiver
 
 
 class GrantChecks:
@@ -24,6 +26,7 @@ class GrantChecks:
     def __init__(self, grants: GrantStore, users: UsersInternalServiceAsyncStub, wake: Wake):
         self._grants = grants
         self._users = users
+        self._geographies = ProjectGeographies(users)
         self._wake = wake
 
     async def create(self, request: pb.CreateGrantsRequest) -> pb.CreateGrantsResponse:
@@ -64,7 +67,9 @@ class GrantChecks:
         return await self._grants.grantable(caller.organization_id, model)
 
     async def _check(self, version: Version, project_ids: Sequence[str]) -> None:
-        """Raises InvalidArgument, or NotFound for what is no live project of the organization."""
+        """Raises InvalidArgument, NotFound for what is no live project of the organization, and
+        FailedPrecondition for one whose data may leave the model's geography.
+        """
         if not 1 <= len(project_ids) <= MAX_GRANTED_PROJECTS:
             raise InvalidArgument(
                 f"project_ids must name 1 to {MAX_GRANTED_PROJECTS} projects.", param="project_ids"
@@ -83,6 +88,10 @@ class GrantChecks:
             unknown = errors.exceptions[0]
         if unknown is not None:
             raise unknown
+        geography = await self._geographies.of(version.project_id)
+        for project_id in project_ids:
+            # What trains from it goes where the other project's jobs do.
+            require_receiver(await self._geographies.of(project_id), geography)
 
     async def _require_project(self, organization_id: str, project_id: str) -> None:
         unknown = NotFound(

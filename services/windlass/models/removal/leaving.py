@@ -8,6 +8,7 @@ from windlass.core.leaving.claims import (
     LeavingClaims,
     ObjectClaim,
     Scope,
+    by_project,
     erased,
     nobodys,
     of_projects,
@@ -27,7 +28,7 @@ def _names(scope: Scope) -> sa.ColumnElement[bool]:
 
 def _prefixes(scope: Scope) -> sa.Select[tuple[str]]:
     """Weights of versions, whole or on their way; those that jobs made are below jobs' own root."""
-    found = []
+    found = [by_project(_ROOT)(scope)]
     for table, column in ((versions, "id"), (imports, "version_id"), (fetches, "version_id")):
         identifier = table.c[column]
         made = f"{_ROOT}/" + identifier + "/"

@@ -146,6 +146,8 @@ class RequestAdmission:
             message = forbidden(user, verb_of(request), request, why)
             return RequestRejected(403, message, about=request)
 
+        if not caller.is_admitted_from(address):
+            raise refuse("its organization is not used from your address")
         if not caller.takes(address):
             raise refuse("its API key is not taken from your address")
         namespace = await self._assignments.namespace(cluster_id, identity.project_id)

@@ -10,7 +10,6 @@ from windlass.api.users.v1 import users_pb2_grpc
 from windlass.core.errors import Unauthenticated, Unavailable, from_rpc
 from windlass.key_cache import Changed, KeyCache, KnownKey
 
-ASK_SECONDS = 5.0
 CACHED = 10_000
 LOOKUPS = 32
 
@@ -64,7 +63,7 @@ class Callers:
             organization_id=identity.organization_id,
         )
         try:
-            answer = await self._rbac.Authenticate(request, timeout=ASK_SECONDS)
+            answer = await self._rbac.Authenticate(request, timeout=self._keys.patience)
         except grpc.aio.AioRpcError as error:
             raise _judged(error) from error
         if answer.principal.project_id != identity.project_id:

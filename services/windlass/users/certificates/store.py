@@ -16,8 +16,7 @@ from windlass.core.errors import AlreadyExists, FailedPrecondition, InvalidArgum
 from windlass.users.certificates.domain import Caller, TrustedCertificate, unknown_certificate
 from windlass.users.client_demands.tables import active_certificates as active
 from windlass.users.client_demands.tables import certificates
-from windlass.users.keys.revocation import note, take_turn
-from windlass.users.tables import api_keys
+from windlass.users.keys.revocation import note_organization, take_turn
 
 
 class CertificateStore:
@@ -131,7 +130,7 @@ class CertificateStore:
                 .where(active.c.organization_id == organization_id)
                 .returning(active.c.certificate_id)
             )
-            await note(connection, api_keys.c.organization_id == organization_id)
+            await note_organization(connection, organization_id)
             return sorted(set(ended.scalars()))
 
 
@@ -190,10 +189,7 @@ async def _put(
                 active.c.certificate_id.in_([one.id for one in changed]),
             )
         )
-    own = api_keys.c.organization_id == organization_id
-    # Of a project: its own keys, and those that choose one.
-    there = api_keys.c.project_id.in_({"", project_id}) if project_id else sa.true()
-    await note(connection, sa.and_(own, there))
+    await note_organization(connection, organization_id)
 
 
 def _record(row: Any) -> TrustedCertificate:

@@ -1,4 +1,4 @@
-"""Tables of certificates, and what credentials demand of clients by them.
+"""Tables of what organizations demand of clients, and what credentials are told of it.
 
-May import the database of the kernel.
+May import the database of the kernel, and the tables of users.
 """

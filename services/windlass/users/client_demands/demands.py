@@ -1,10 +1,13 @@
-"""Demands on the certificate of a client, for the credentials of an organization."""
+"""Demands on the certificate and address of a client, for an organization's credentials."""
+
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.users.client_demands.tables import active_certificates as active
-from windlass.users.client_demands.tables import certificates
+from windlass.users.client_demands.tables import allowed_networks, certificates
+from windlass.users.tables import organizations
 
 
 async def demanded(
@@ -27,3 +30,14 @@ async def demanded(
     for row in await connection.execute(query):
         found.setdefault(row.project_id, []).append(row.der)
     return tuple(map(tuple, found.values()))
+
+
+def with_networks(organization_id: str) -> sa.Select[Any]:
+    """Organizations, each with the networks that the credentials of one of them are taken from.
+
+    So whoever asks whether an organization lives hears of them without another question.
+    """
+    its = sa.literal(organization_id) == allowed_networks.c.id
+    return sa.select(organizations.c.id, allowed_networks.c.networks).select_from(
+        organizations.outerjoin(allowed_networks, its)
+    )

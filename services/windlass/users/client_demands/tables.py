@@ -1,6 +1,7 @@
-"""The tables of certificates that organizations trust."""
+"""The tables of what organizations demand of clients: certificates, and networks."""
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from windlass.core.db import metadata
 
@@ -26,4 +27,12 @@ active_certificates = sa.Table(
     sa.Column("organization_id", sa.Text, primary_key=True),
     sa.Column("project_id", sa.Text, primary_key=True),
     sa.Column("certificate_id", sa.Text, primary_key=True),
+)
+# By the organization's id; one without a row has no list.
+allowed_networks = sa.Table(
+    "users_allowed_networks",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("networks", ARRAY(sa.Text), nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
 )

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.api.users.v1 import directory_pb2 as pb
 from windlass.bounds import MAX_DIRECTORY_PEOPLE
-from windlass.core.clock import now_seconds
+from windlass.core.clock import now_ms, now_seconds
 from windlass.core.db import Database
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import Principal
@@ -65,7 +65,7 @@ _ADD = sa.text(
     "WITH person AS (INSERT INTO users_people (organization_id, user_id, user_name, external_id,"
     " attributes, email, name, deactivated_at, created_at, updated_at, managed_at, version) VALUES"
     " (:organization_id, :user_id, :user_name, :external_id, CAST(:attributes AS jsonb), :email,"
-    " :name, :deactivated_at, :now, :now, :now, 1) RETURNING user_id)"
+    " :name, :deactivated_at, :now, :now, :now, :version) RETURNING user_id)"
     " INSERT INTO users_members (organization_id, project_id, user_id, role, created_at, title)"
     " SELECT :organization_id, '', user_id, :role, :now, :name FROM person WHERE :role <> ''"
     " ON CONFLICT DO NOTHING"
@@ -110,8 +110,12 @@ class PeopleStore:
                 )
             person_id = id_for(profile.user_name, is_free=not before.is_another)
             now = now_seconds()
+            # Beyond all of somebody before with the same id: a change that was meant for them, and
+            # comes late, is of another version.
+            version = now_ms()
             row = {
                 **_values(profile),
+                "version": version,
                 "attributes": json.dumps(profile.attributes),
                 "organization_id": organization_id,
                 "user_id": person_id,
@@ -120,7 +124,7 @@ class PeopleStore:
                 "role": before.role,
             }
             await _stored(connection, _ADD, profile, row)
-        return Person(person_id, profile, now, 1, now, now)
+        return Person(person_id, profile, now, version, now, now)
 
     async def get(self, organization_id: str, person_id: str) -> Person:
         """Returns one person; raises NotFound."""

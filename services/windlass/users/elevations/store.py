@@ -45,8 +45,9 @@ class ElevationStore:
         """
         organization_id, project_id = asked.organization_id, asked.project_id
         async with self._database.begin() as connection:
-            role = await found_role(connection, organization_id, asked.role_id, locked=True)
+            # First, so that a role of another project takes no longer than one that never was.
             askers = await askers_of(connection, organization_id, project_id, asked.user_id)
+            role = await found_role(connection, organization_id, asked.role_id, locked=True)
             if role.project_id not in ("", project_id) or role.elevation_askers not in askers:
                 raise unknown_role(asked.role_id)
             valid_seconds(asked.seconds, role)

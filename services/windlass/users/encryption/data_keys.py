@@ -7,8 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.clock import now_seconds
 from windlass.core.db import Database
-from windlass.users.encryption.domain import DataKey
+from windlass.users.encryption.domain import DataKey, NewDataKey
 from windlass.users.encryption.external_keys import hold
+from windlass.users.encryption.object_keys import put_object_key
 from windlass.users.tables import data_keys, projects
 
 _CURRENT = data_keys.c.retired_at == 0
@@ -28,13 +29,13 @@ class DataKeyStore:
         """Returns the key that sealed what begins so; None where none of the project did."""
         return await self._find(data_keys.c.project_id == project_id, data_keys.c.mark == mark)
 
-    async def replace(self, key: DataKey) -> None:
+    async def replace(self, new: NewDataKey) -> None:
         """Makes a key the current one of its project; the one before waits for its end.
 
         Raises NotFound where its external key is not there any more.
         """
         async with self._database.begin() as connection:
-            await put_current(connection, key)
+            await put_current(connection, new)
 
     async def _find(self, *where: sa.ColumnElement[bool]) -> DataKey | None:
         async with self._database.autocommit() as connection:
@@ -42,8 +43,11 @@ class DataKeyStore:
         return None if row is None else data_key(row)
 
 
-async def put_current(connection: AsyncConnection, key: DataKey) -> None:
+async def put_current(
+    connection: AsyncConnection, new: NewDataKey, *, of_new_project: bool = False
+) -> None:
     """Makes a key the current one of its project; raises NotFound as `hold`."""
+    key = new.key
     if key.external_key_id:
         await hold(connection, key.organization_id, key.external_key_id)
     # The project's row makes two changes take turns, and waits for who seals, see `is_current`.
@@ -56,6 +60,7 @@ async def put_current(connection: AsyncConnection, key: DataKey) -> None:
         .values(retired_at=now_seconds())
     )
     await connection.execute(data_keys.insert().values(_row(key)))
+    await put_object_key(connection, new, at_once=of_new_project)
 
 
 async def is_current(connection: AsyncConnection, project_id: str, key: DataKey | None) -> bool:

@@ -44,7 +44,7 @@ class OwnKey:
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """A key, wrapped, by which a project's secrets are sealed."""
+    """A key, wrapped, by which a project's secrets and object keys are sealed."""
 
     id: str
     organization_id: str
@@ -52,11 +52,21 @@ class DataKey:
     external_key_id: str
     wrapped: str
     mark: bytes
+    # The key that seals the project's objects, which this one seals.
+    object_key_id: str = ""
 
     @property
     def context(self) -> str:
         """Context that its wrapping is bound to."""
         return f"{self.organization_id}/{self.project_id}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewDataKey:
+    """A data key that is not stored yet, and the key for objects that came with it, sealed."""
+
+    key: DataKey
+    object_key: bytes
 
 
 def valid_place(kind: str, place: Mapping[str, str]) -> Mapping[str, str]:
@@ -95,3 +105,8 @@ def unusable(external_key_id: str, why: object) -> FailedPrecondition:
         reason="external_key_unavailable",
         param="external_key_id",
     )
+
+
+def object_key_context(project_id: str, object_key_id: str) -> str:
+    """Context that the envelope of a key for objects is bound to; no secret has such a one."""
+    return f"{project_id}/objects/{object_key_id}"

@@ -5,7 +5,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from windlass.core import telemetry
@@ -16,7 +16,13 @@ from windlass.core.keyring.envelope import mark_of
 from windlass.core.keyring.pkcs11 import Pkcs11WrappingKey
 from windlass.core.keyring.wrapping import KEY_BYTES, LocalWrappingKey, WrappingKey
 from windlass.users.encryption.data_keys import DataKeyStore
-from windlass.users.encryption.domain import DataKey, unavailable, unusable
+from windlass.users.encryption.domain import (
+    DataKey,
+    NewDataKey,
+    object_key_context,
+    unavailable,
+    unusable,
+)
 from windlass.users.encryption.external_keys import ExternalKeyStore
 from windlass.users.encryption.keepers import KeyKeepers
 
@@ -35,6 +41,14 @@ class SealingKey:
 
     key: DataKey | None
     envelope: Envelope
+
+
+@dataclass(frozen=True)
+class KeptKey:
+    """The envelope of an unwrapped data key, and for how many seconds it may be kept yet."""
+
+    envelope: Envelope
+    seconds: float
 
 
 class ProjectDataKeys:
@@ -73,7 +87,7 @@ class ProjectDataKeys:
     async def sealing(self, project_id: str) -> SealingKey:
         """The current data key of a project; raises Unavailable `external_key_unavailable`."""
         key = await self._rows.current(project_id)
-        return SealingKey(key, self._without if key is None else await self._opened(key))
+        return SealingKey(key, self._without if key is None else (await self.kept(key)).envelope)
 
     async def opening(self, project_id: str, envelope: bytes) -> Envelope:
         """The envelope that opens what a project has sealed.
@@ -81,18 +95,28 @@ class ProjectDataKeys:
         Raises Unavailable `external_key_unavailable`.
         """
         key = await self._rows.of_mark(project_id, mark_of(envelope))
-        return self._without if key is None else await self._opened(key)
+        return self._without if key is None else (await self.kept(key)).envelope
 
-    async def new(self, organization_id: str, project_id: str, external_key_id: str) -> DataKey:
+    async def new(self, organization_id: str, project_id: str, external_key_id: str) -> NewDataKey:
         """A data key that is not stored yet, wrapped and unwrapped once by its external key.
 
         Raises NotFound, and FailedPrecondition `external_key_unavailable`.
         """
         plain = os.urandom(KEY_BYTES)
-        mark = Envelope([plain]).mark
-        blank = DataKey(new_id("dkey_"), organization_id, project_id, external_key_id, "", mark)
+        envelope, object_key_id = Envelope([plain]), new_id("okey_")
+        blank = DataKey(
+            id=new_id("dkey_"),
+            organization_id=organization_id,
+            project_id=project_id,
+            external_key_id=external_key_id,
+            wrapped="",
+            mark=envelope.mark,
+            object_key_id=object_key_id,
+        )
         wrapped = await self._try(organization_id, external_key_id, plain, blank.context)
-        return DataKey(blank.id, organization_id, project_id, external_key_id, wrapped, blank.mark)
+        context = object_key_context(project_id, object_key_id)
+        object_key = envelope.seal(os.urandom(KEY_BYTES), context=context)
+        return NewDataKey(replace(blank, wrapped=wrapped), object_key)
 
     async def validate(self, organization_id: str, external_key_id: str) -> None:
         """Wraps and unwraps by an external key.
@@ -117,7 +141,8 @@ class ProjectDataKeys:
             raise unusable(external_key_id, "it does not open what it wrapped")
         return wrapped
 
-    async def _opened(self, key: DataKey) -> Envelope:
+    async def kept(self, key: DataKey) -> KeptKey:
+        """The envelope of a data key; raises Unavailable `external_key_unavailable`."""
         # One at a time, so that many requests are one question to the keeper.
         turn = self._turns.setdefault(key.id, asyncio.Lock())
         async with turn:
@@ -125,10 +150,11 @@ class ProjectDataKeys:
             if envelope is None or self._clock() >= until:
                 self._kept.pop(key.id, None)
                 envelope = Envelope([await self._unwrapped(key)])
-                self._kept[key.id] = (self._clock() + self._seconds, envelope)
+                until = self._clock() + self._seconds
+                self._kept[key.id] = (until, envelope)
                 if len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
-            return envelope
+            return KeptKey(envelope, until - self._clock())
 
     async def _unwrapped(self, key: DataKey) -> bytes:
         until, why = self._failed.pop(key.id, (0.0, ""))

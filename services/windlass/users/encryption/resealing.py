@@ -1,4 +1,7 @@
-"""Seals projects' secrets by their current data keys: leased work that any replica goes on with."""
+"""Seals projects' secrets and object keys by their current data keys.
+
+Leased work, with which any replica goes on.
+"""
 
 import sqlalchemy as sa
 
@@ -10,7 +13,8 @@ from windlass.core.errors import AppError
 from windlass.core.keyring.envelope import mark_of
 from windlass.core.killpoints import reach
 from windlass.users.encryption.data_keys import data_key
-from windlass.users.encryption.domain import DataKey
+from windlass.users.encryption.domain import DataKey, object_key_context
+from windlass.users.encryption.object_keys import ObjectKeyStore
 from windlass.users.encryption.project_keys import ProjectDataKeys
 from windlass.users.encryption.secrets import SecretStore, context_of
 from windlass.users.tables import data_keys, secrets
@@ -27,8 +31,15 @@ _MARK = sa.func.substring(secrets.c.envelope, 1, sa.func.length(data_keys.c.mark
 class Resealing:
     """Finds what another key sealed than the project's current one, and seals it anew."""
 
-    def __init__(self, database: Database, keys: ProjectDataKeys, store: SecretStore):
+    def __init__(
+        self,
+        database: Database,
+        keys: ProjectDataKeys,
+        store: SecretStore,
+        object_keys: ObjectKeyStore,
+    ):
         self._database = database
+        self._object_keys = object_keys
         self._keys = keys
         self._secrets = store
         self.has_none = no_rows(database, _UNSETTLED)
@@ -59,6 +70,7 @@ class Resealing:
 
     async def _settle(self, key: DataKey, token: str) -> None:
         closed = await self._seal_all(key.project_id, key.mark)
+        closed = await self._seal_object_keys(key) or closed
         if not closed:
             await self._finish(key, token)
             return
@@ -99,6 +111,26 @@ class Resealing:
         )
         await self._secrets.replace(project_id, name, envelope, sealed, key=current.key)
         reach("secrets.resealed")
+
+    async def _seal_object_keys(self, key: DataKey) -> bool:
+        """Seals keys for objects anew that another data key seals; True if some does not open."""
+        reasons = []
+        for found in await self._object_keys.sealed_otherwise(key):
+            try:
+                sealed, former = await self._object_keys.get(key.project_id, found.id)
+                current, opening = await self._keys.kept(key), await self._keys.kept(former)
+                envelope = current.envelope.rewrap(
+                    sealed.envelope,
+                    context=object_key_context(key.project_id, found.id),
+                    sealed_by=opening.envelope,
+                )
+                await self._object_keys.replace(sealed, envelope, key=key)
+            except (AppError, ValueError) as error:
+                reasons.append(str(error))
+            reach("object_keys.resealed")
+        if reasons:
+            log.warning("object_keys_not_resealed", project_id=key.project_id, reasons=reasons)
+        return bool(reasons)
 
     async def _finish(self, key: DataKey, token: str) -> None:
         """Forgets the keys of before, by which nothing is sealed any more."""

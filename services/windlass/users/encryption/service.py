@@ -1,5 +1,6 @@
 """The servicer of external keys."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from windlass.users.encryption.data_keys import DataKeyStore
 from windlass.users.encryption.domain import OwnKey, valid_place, valid_token
 from windlass.users.encryption.external_keys import ExternalKeyStore
 from windlass.users.encryption.keepers import KeyKeepers
+from windlass.users.encryption.object_keys import ObjectKeyStore
 from windlass.users.encryption.project_keys import ProjectDataKeys
 from windlass.users.encryption.resealing import TOPIC
 from windlass.users.store import TenantStore
@@ -34,6 +36,7 @@ class ExternalKeysServicer(rpc.ExternalKeysServiceServicer):
         keepers: KeyKeepers,
         project_keys: ProjectDataKeys,
         data_keys: DataKeyStore,
+        object_keys: ObjectKeyStore,
         wake: Wake,
     ):
         self._tenants = tenants
@@ -41,6 +44,7 @@ class ExternalKeysServicer(rpc.ExternalKeysServiceServicer):
         self._keepers = keepers
         self._project_keys = project_keys
         self._data_keys = data_keys
+        self._object_keys = object_keys
         self._wake = wake
 
     async def CreateExternalKey(
@@ -105,7 +109,10 @@ class ExternalKeysServicer(rpc.ExternalKeysServiceServicer):
     async def SetProjectKey(
         self, request: pb.SetProjectKeyRequest, context: Any
     ) -> users_pb2.Project:
-        """Gives a project of the organization another data key."""
+        """Gives a project of the organization another data key.
+
+        It answers once every process seals by it what is put from then on.
+        """
         organization_id, wanted = current().organization_id, request.external_key_id
         project = await self._tenants.project(organization_id, request.project_id)
         if request.rotate:
@@ -119,6 +126,8 @@ class ExternalKeysServicer(rpc.ExternalKeysServiceServicer):
             # The row of the call itself names the external key.
             audited.also([project.id])
             self._wake.touch(TOPIC)
+            if sealing := await self._object_keys.sealing(project.id):
+                await asyncio.sleep(sealing.begins_in_seconds)
             project = await self._tenants.project(organization_id, project.id)
         return messages.project(project)
 

@@ -33,7 +33,7 @@ from windlass.users.tables import organizations, projects
 # Those with something to export; a test compares it with their claims.
 SERVICES = (
     "core", "users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage",
-    "federation",
+    "federation", "tuning",
 )  # fmt: skip
 
 

@@ -49,11 +49,11 @@ def valid_scopes(names: Iterable[str], role: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def valid_networks(texts: Iterable[str]) -> tuple[str, ...]:
+def valid_networks(texts: Iterable[str], *, most: int = MAX_KEY_NETWORKS) -> tuple[str, ...]:
     """Networks in their canonical form, sorted; raises InvalidArgument."""
     found = {_network(text) for text in texts}
-    if len(found) > MAX_KEY_NETWORKS:
-        raise InvalidArgument(f"networks may have {MAX_KEY_NETWORKS} entries.", param="networks")
+    if len(found) > most:
+        raise InvalidArgument(f"networks may have {most} entries.", param="networks")
     return tuple(sorted(map(str, found)))
 
 

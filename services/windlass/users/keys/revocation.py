@@ -83,3 +83,12 @@ async def note(connection: AsyncConnection, where: sa.ColumnElement[bool]) -> No
     """Makes holders of cached keys ask again about the live ones that match."""
     changed = sa.select(api_keys.c.id).where(where, api_keys.c.revoked_at == 0)
     await connection.execute(key_changes.insert().from_select(["key_id"], changed))
+
+
+async def note_organization(connection: AsyncConnection, organization_id: str) -> None:
+    """Makes holders of cached keys ask again about every key of an organization, by one row.
+
+    Its operators' keys are named, since holders know them by the organization that they act in.
+    """
+    await connection.execute(key_changes.insert().values(organization_id=organization_id))
+    await note(connection, sa.and_(api_keys.c.organization_id == organization_id, of_operators()))

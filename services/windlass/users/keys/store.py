@@ -12,7 +12,7 @@ from windlass.core.db import Database
 from windlass.core.db.paging import by_creation
 from windlass.core.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from windlass.policy import KEYS, PLATFORM, narrowed
-from windlass.users.client_demands.demands import demanded
+from windlass.users.client_demands.demands import demanded, with_networks
 from windlass.users.domain import SESSION, ApiKey
 from windlass.users.keys.listing import KeyFilter
 from windlass.users.keys.policies import require_new
@@ -30,7 +30,7 @@ MAX_PEOPLE = 16
 CHANGES_SECONDS = 15
 # At each beat, also while nothing happens: making the statement costs more than running it.
 _RECENT_CHANGES = (
-    "SELECT id, key_id FROM users_key_changes"
+    "SELECT id, key_id, organization_id FROM users_key_changes"
     " WHERE at > now() - make_interval(0, 0, 0, 0, 0, 0, %s)"
 )
 
@@ -53,6 +53,10 @@ class FoundKey:
     models: tuple[str, ...] = ()
     # In DER; a client satisfies each group by one of it.
     certificate_demands: tuple[tuple[bytes, ...], ...] = ()
+    # Of its organization, beside the key's own; empty: any.
+    organization_networks: tuple[str, ...] = ()
+    # As of a principal.
+    fresh_until: int | None = None
 
 
 def key_of(row: Any) -> ApiKey:
@@ -93,7 +97,9 @@ def _no_project(project_id: str) -> PermissionDenied:
     )
 
 
-async def _worth(connection: AsyncConnection, key: ApiKey, project_id: str) -> tuple[Worth, int]:
+async def _worth(
+    connection: AsyncConnection, key: ApiKey, project_id: str, fresh_seconds: int
+) -> tuple[Worth, int]:
     """The worth of a credential in the project that its call names, and its end; 0: the key's.
 
     Raises Unauthenticated, and PermissionDenied for a person who has no role in that project.
@@ -101,7 +107,7 @@ async def _worth(connection: AsyncConnection, key: ApiKey, project_id: str) -> t
     if key.kind == SESSION:
         found = await worth_of_session(connection, key, project_id)
         if found.permissions:
-            return await judged(connection, key.id, key.organization_id, found)
+            return await judged(connection, key, found, fresh_seconds)
         if project_id:
             raise _no_project(project_id)
         raise Unauthenticated("You have no role in this organization. Ask an owner for one.")
@@ -163,8 +169,10 @@ async def _shown(
 class KeyStore:
     """API keys."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, *, fresh_seconds: int = 0):
+        """`fresh_seconds` after a sign-in a session takes dangerous steps; 0: always."""
         self._database = database
+        self._fresh_seconds = fresh_seconds
 
     async def create(self, key: ApiKey, digest: bytes, *, by_operator: bool = False) -> ApiKey:
         """Stores a key by its digest; it ends no later than the key that it is made with.
@@ -257,14 +265,15 @@ class KeyStore:
             asked = "" if away else project_id
             if key.kind == SESSION and not asked:
                 asked = await home_project(connection, key)
-            found, weaker_at = await _worth(connection, key, asked)
+            found, weaker_at = await _worth(connection, key, asked, self._fresh_seconds)
             expires_at = min(filter(None, (expires_at, weaker_at)), default=0)
             permissions = found.permissions - denied
             organization = self._organization(key, permissions, organization_id)
-            live = organizations.select().where(
+            # The list is the credential's own organization's, wherever it acts.
+            live = with_networks(key.organization_id).where(
                 organizations.c.id == organization, organizations.c.deleted_at == 0
             )
-            if (await connection.execute(live)).first() is None:
+            if (there := (await connection.execute(live)).first()) is None:
                 raise Unauthenticated(
                     "The organization of this API key was deleted. Use a key of another one."
                 )
@@ -304,6 +313,8 @@ class KeyStore:
             found.is_weakened,
             models_within(key, project.mode, project.model_ids) if project else key.models,
             demands,
+            tuple(there.networks or ()),
+            found.fresh_until,
         )
 
     @staticmethod
@@ -316,11 +327,11 @@ class KeyStore:
             )
         return asked
 
-    async def recent_changes(self) -> Sequence[tuple[int, str]]:
-        """Changes of keys of the last seconds, as (change id, key id)."""
+    async def recent_changes(self) -> Sequence[tuple[int, str, str]]:
+        """Changes of the last seconds, as (change id, key id, organization id); one id is empty."""
         async with self._database.autocommit() as connection:
             rows = await connection.exec_driver_sql(_RECENT_CHANGES, (CHANGES_SECONDS,))
-            return [(row.id, row.key_id) for row in rows]
+            return [(row.id, row.key_id, row.organization_id) for row in rows]
 
     async def forget_changes(self) -> None:
         """Drops changes that every holder has heard of."""

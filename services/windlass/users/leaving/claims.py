@@ -69,10 +69,12 @@ CLAIMS = LeavingClaims(
         erased(tables.elevations),
         erased(tables.model_policies, lambda scope: scope.has_project(tables.model_policies.c.id)),
         # Whatever they have sealed nothing opens from then on.
+        erased(tables.object_keys),
         erased(tables.data_keys),
         erased(tables.external_keys),
         erased(trusted.active_certificates),
         erased(trusted.certificates),
+        erased(trusted.allowed_networks, _organization(trusted.allowed_networks.c.id)),
         erased(sign_in.identities),
         erased(sign_in.identity_providers),
         erased(sign_in.invites),

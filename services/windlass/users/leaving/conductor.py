@@ -11,12 +11,13 @@ from windlass.core.killpoints import reach
 from windlass.core.leaving.tables import DONE, ERASED, ERASING, PENDING, SCHEDULED, erasures, steps
 from windlass.users.leaving.report import ReportSigner
 from windlass.users.leaving.store import ErasureStore
-from windlass.users.tables import organizations
+from windlass.users.tables import organizations, projects
 
 log = telemetry.logger("leaving")
 # Those with something to erase; a test compares it with their claims.
 SERVICES = (
     "users", "rbac", "files", "models", "jobs", "clusters", "inference", "usage", "federation",
+    "tuning",
 )  # fmt: skip
 ROUNDS = 2
 LEASE_SECONDS = 60.0
@@ -98,10 +99,18 @@ class ErasureConductor:
         finished_at = now_seconds()
         report = self._signer.sign(erasure, finished_at=finished_at)
         async with self._database.begin() as connection:
-            await connection.execute(
+            done = await connection.execute(
                 erasures.update()
                 .where(erasures.c.id == erasure_id, held(erasures, token))
                 .values(state=ERASED, finished_at=finished_at, report=report, **released())
             )
+            if done.rowcount:
+                # Nothing of theirs is left that could be anywhere.
+                theirs = sa.select(sa.func.unnest(erasures.c.project_ids))
+                await connection.execute(
+                    projects.update()
+                    .where(projects.c.id.in_(theirs.where(erasures.c.id == erasure_id)))
+                    .values(geography="")
+                )
         reach("erasures.reported")
         log.info("erasure_finished", erasure=erasure_id)

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core.db import Database
 from windlass.users.keys.restrictions import DENY_LIST
-from windlass.users.keys.revocation import note, of_operators
-from windlass.users.tables import api_keys, model_policies
+from windlass.users.keys.revocation import note, note_organization, of_operators
+from windlass.users.tables import model_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ModelPolicies:
             await connection.execute(
                 statement.on_conflict_do_update(index_elements=["id"], set_=changed)
             )
-            await _tell(connection, policy.organization_id, policy.id)
+            await _tell(connection, policy.organization_id)
         return policy
 
     async def delete(self, organization_id: str, project_id: str) -> None:
@@ -57,7 +57,7 @@ class ModelPolicies:
         where = _its(organization_id, project_id)
         async with self._database.begin() as connection:
             await connection.execute(model_policies.delete().where(where))
-            await _tell(connection, organization_id, project_id)
+            await _tell(connection, organization_id)
 
 
 def _its(organization_id: str, project_id: str) -> sa.ColumnElement[bool]:
@@ -66,8 +66,7 @@ def _its(organization_id: str, project_id: str) -> sa.ColumnElement[bool]:
     )
 
 
-async def _tell(connection: AsyncConnection, organization_id: str, project_id: str) -> None:
-    """Names the keys that may act in a project: its own, and those that choose one."""
-    table = api_keys.c
-    own = sa.and_(table.organization_id == organization_id, table.project_id.in_({"", project_id}))
-    await note(connection, sa.or_(own, of_operators()))
+async def _tell(connection: AsyncConnection, organization_id: str) -> None:
+    """Names the keys that may act in a project: its organization's, and the platform's."""
+    await note_organization(connection, organization_id)
+    await note(connection, of_operators())

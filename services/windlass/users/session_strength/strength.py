@@ -4,7 +4,7 @@ A session that is too weak does what members do, until its person signs in anew.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,7 +15,7 @@ from windlass.policy import OWNER_ROLES, ROLES, permissions_of
 from windlass.users.domain import SERVICE_ACCOUNT, SESSION, ApiKey
 from windlass.users.session_strength.tables import sessions, sign_in_policies
 from windlass.users.standing import Worth
-from windlass.users.tables import members
+from windlass.users.tables import members, organizations
 
 _UNGUARDED = permissions_of(role for role in ROLES if role not in OWNER_ROLES)
 
@@ -32,6 +32,8 @@ class SignInPolicy:
     # Seconds since then; 0: any.
     administrators_max_age: int = 0
     updated_at: int = 0
+    # Seconds since then, of anybody in a session, before a dangerous step; 0: the installation's.
+    fresh_max_age: int = 0
 
     def admits(self, *, acr: str, amr: Iterable[str]) -> bool:
         """Returns True if administrators may come in so."""
@@ -58,25 +60,46 @@ class SignInPolicy:
 def weakened(worth: Worth) -> Worth:
     """The worth of a session without what only owners may do."""
     roles = tuple(role for role in worth.roles if role not in OWNER_ROLES)
-    return Worth(roles, worth.permissions & _UNGUARDED, is_weakened=True)
+    return replace(worth, roles=roles, permissions=worth.permissions & _UNGUARDED, is_weakened=True)
+
+
+def fresh_until(auth_at: int | None, *asked: int) -> int | None:
+    """The time until which who showed then who they are takes dangerous steps.
+
+    The shortest of the times `asked` for counts, of which 0 is none. None: nobody asks; 0: it is
+    not known when they showed it, so that they take none.
+    """
+    seconds = min(filter(None, asked), default=0)
+    if not seconds:
+        return None
+    return auth_at + seconds if auth_at else 0
 
 
 async def judged(
-    connection: AsyncConnection, session_id: str, organization_id: str, worth: Worth
+    connection: AsyncConnection, session: ApiKey, worth: Worth, fresh_seconds: int
 ) -> tuple[Worth, int]:
     """The worth of a session by its organization's policy, and when that ends; 0: with it."""
     query = (
-        sa.select(sessions.c.auth_at, sessions.c.acr, sessions.c.amr, *columns())
-        .select_from(sign_in_policies)
-        .outerjoin(sessions, sessions.c.id == session_id)
-        .where(sign_in_policies.c.id == organization_id)
+        sa.select(
+            sessions.c.auth_at,
+            sessions.c.acr,
+            sessions.c.amr,
+            sign_in_policies.c.id.label("policy_id"),
+            *columns(),
+        )
+        .select_from(organizations)
+        .outerjoin(sessions, sessions.c.id == session.id)
+        .outerjoin(sign_in_policies, sign_in_policies.c.id == organizations.c.id)
+        .where(organizations.c.id == session.organization_id)
     )
-    row = (await connection.execute(query)).first()
-    if row is None:
+    row = (await connection.execute(query)).one()
+    policy = SignInPolicy() if row.policy_id is None else policy_of(row)
+    until = fresh_until(row.auth_at, fresh_seconds, policy.fresh_max_age)
+    worth = replace(worth, fresh_until=until)
+    if row.policy_id is None:
         return worth, 0
     if row.auth_at is None:
         return weakened(worth), 0
-    policy = policy_of(row)
     if not policy.admits(acr=row.acr, amr=row.amr) or policy.is_over(row.auth_at):
         return weakened(worth), 0
     return worth, policy.strong_until(row.auth_at)

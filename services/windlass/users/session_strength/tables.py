@@ -37,4 +37,5 @@ sign_in_policies = sa.Table(
     sa.Column("administrators_amr", ARRAY(sa.Text), nullable=False),
     sa.Column("administrators_max_age", sa.BigInteger, nullable=False),
     sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("fresh_max_age", sa.BigInteger, nullable=False, server_default="0"),
 )

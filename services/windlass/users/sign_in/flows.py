@@ -50,6 +50,9 @@ class AtIssuer:
     state: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     verifier: str = field(default_factory=lambda: secrets.token_urlsafe(48))
+    # The person shows again who they are, and not before this.
+    fresh: bool = False
+    begun_at: int = field(default_factory=now_seconds)
 
 
 class FlowSeal:

@@ -19,6 +19,7 @@ from windlass.bounds import (
     PROVIDER_GROUP_LENGTH,
     PROVIDER_TEXT_LENGTH,
 )
+from windlass.core.clock import now_seconds
 from windlass.core.errors import Unavailable
 from windlass.core.oidc import tokens
 from windlass.core.oidc.issuers import IssuerRefused, IssuerUnavailable, OidcIssuers
@@ -32,6 +33,12 @@ NAME_LENGTH = 200
 LOGOUT_TYPES = frozenset({"", "jwt", "logout+jwt"})
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 SUBJECT_LENGTH = 255
+# Between an issuer's clock and ours. A token comes from the issuer itself, for a code and a nonce
+# of this very sign-in, so that nobody gains by a long one.
+LEEWAY_SECONDS = 300
+# Between the clocks of an issuer's own machines, and of what they round.
+FRESH_LEEWAY_SECONDS = 60
+_LATEST = 2**53
 
 
 class IssuerAnswers:
@@ -136,7 +143,9 @@ class IssuerAnswers:
         return subject, session
 
     async def _verified(self, provider: IdentityProvider, token: str, nonce: str) -> dict[str, Any]:
-        claims = await self._verify(provider, token, tokens.JWT)
+        # The issuer itself gave it, who may have rotated its keys since somebody left for it. No
+        # stranger has us fetch keys by it.
+        claims = await self._verify(provider, token, tokens.JWT, refetch=0.0)
         said = claims.get("nonce")
         if not isinstance(said, str) or not hmac.compare_digest(said.encode(), nonce.encode()):
             raise refused("The answer is for another sign-in.")
@@ -147,7 +156,7 @@ class IssuerAnswers:
         return claims
 
     async def _verify(
-        self, provider: IdentityProvider, token: str, types: frozenset[str]
+        self, provider: IdentityProvider, token: str, types: frozenset[str], **call: Any
     ) -> dict[str, Any]:
         try:
             return await self._issuers.verify(
@@ -156,6 +165,8 @@ class IssuerAnswers:
                 audience=provider.client_id,
                 owner=_owner(provider),
                 types=types,
+                leeway=LEEWAY_SECONDS,
+                **call,
             )
         except TokenRefused as error:
             raise refused(f"The issuer's token is not to be trusted: {error}") from error
@@ -204,7 +215,6 @@ def _person(provider: IdentityProvider, claims: Mapping[str, Any]) -> IssuerPers
         raise refused("The issuer did not say who signed in.")
     email = _text(claims, "email", PROVIDER_TEXT_LENGTH).lower()
     verified = email if claims.get("email_verified") is True else ""
-    at = claims.get("auth_time")
     return IssuerPerson(
         provider_id=provider.id,
         issuer=provider.issuer,
@@ -212,13 +222,42 @@ def _person(provider: IdentityProvider, claims: Mapping[str, Any]) -> IssuerPers
         email=verified,
         name=_text(claims, "name", NAME_LENGTH),
         groups=_names(claims.get(provider.groups_claim)) if provider.groups_claim else (),
-        # Who does not say it may have asked them long ago.
-        auth_at=int(at) if isinstance(at, int | float) else 0,
+        auth_at=_auth_at(claims),
         directory_id=_directory_id(provider, claims, verified),
         acr=_text(claims, "acr", PROVIDER_GROUP_LENGTH),
         amr=_names(claims.get("amr")),
         issuer_session=_text(claims, "sid"),
     )
+
+
+def _auth_at(claims: Mapping[str, Any]) -> int:
+    """The time by our clock at which a person showed who they are; 0: the issuer does not say.
+
+    Their age is the issuer's, since both of its times are by its own clock, however that is off.
+    """
+    said, issued = _time(claims, "auth_time"), _time(claims, "iat")
+    # Who does not say it may have asked them long ago.
+    return max(1, now_seconds() - max(0, issued - said)) if said and issued else 0
+
+
+def _time(claims: Mapping[str, Any], name: str) -> int:
+    """A claim that is a time, in Unix seconds; 0 for any other. A bool is an int."""
+    value: Any = claims.get(name)
+    is_time = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_time and 0 < value <= _LATEST else 0
+
+
+def require_asked(person: IssuerPerson, begun_at: int) -> None:
+    """Raises PermissionDenied where the issuer says that it did not ask anew who somebody is.
+
+    One that says no time may have asked: what needs to know it takes no such sign-in.
+    """
+    before = begun_at - person.auth_at
+    if person.auth_at and before > FRESH_LEEWAY_SECONDS:
+        raise refused(
+            "The issuer was told to ask again who you are, and did not: it says that you showed it "
+            f"{before} seconds before. Sign out there, then begin anew."
+        )
 
 
 def _directory_id(provider: IdentityProvider, claims: Mapping[str, Any], verified: str) -> str:

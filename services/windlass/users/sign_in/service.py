@@ -24,7 +24,7 @@ from windlass.users.sign_in.domain import (
 )
 from windlass.users.sign_in.flows import AtIssuer, Client, FlowSeal, require_same
 from windlass.users.sign_in.invites.store import InviteStore
-from windlass.users.sign_in.issuer_answers import IssuerAnswers
+from windlass.users.sign_in.issuer_answers import IssuerAnswers, require_asked
 from windlass.users.sign_in.mail_domains.store import MailDomainStore
 from windlass.users.sign_in.pending import (
     DEVICE_SECONDS,
@@ -94,14 +94,16 @@ class SignInServicer(rpc.SignInServiceServicer):
         client = _client(request.client)
         if client.user_code:
             await self._pending.device(client.user_code)
-        flow = AtIssuer(provider.id, request.callback, request.invite_token, client)
+        flow = AtIssuer(
+            provider.id, request.callback, request.invite_token, client, fresh=request.fresh
+        )
         url = await self._issuers.authorization_url(
             provider,
             callback=flow.callback,
             state=flow.state,
             nonce=flow.nonce,
             verifier=flow.verifier,
-            fresh=request.fresh,
+            fresh=flow.fresh,
         )
         return pb.StartSignInResponse(authorization_url=url, flow=self._seal.seal(flow))
 
@@ -194,7 +196,7 @@ class SignInServicer(rpc.SignInServiceServicer):
         await self._issuers.require_named(provider, request.iss)
         if request.error or not request.code:
             raise refused("The issuer did not let you in.")
-        return await self._issuers.person(
+        person = await self._issuers.person(
             provider,
             await self._providers.secret_of(provider),
             code=request.code,
@@ -202,6 +204,9 @@ class SignInServicer(rpc.SignInServiceServicer):
             nonce=flow.nonce,
             verifier=flow.verifier,
         )
+        if flow.fresh:
+            require_asked(person, flow.begun_at)
+        return person
 
     async def _ask_invited(
         self, person: IssuerPerson, provider: IdentityProvider, flow: AtIssuer

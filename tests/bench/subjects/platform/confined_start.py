@@ -25,13 +25,13 @@ from tests.support.waiting import until
 
 from windlass.api.jobs.v1.jobs_pb2 import Resources
 from windlass.confinement import Bare, Confinement, Walls, WorkloadLimits, confinement, python_paths
+from windlass.confinement.environment import child_environment
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.engines.port import EngineSpec
 from windlass_agent.engines.registry import engines
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engines.engine_process import EngineFiles, EngineProcess
-from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.jobs.runners import RUNNER_COMMAND, Runners
 from windlass_agent.folders import private_folder
 from windlass_agent.runner_service import Registered, RunnerServer, RunnerTokens
@@ -85,6 +85,7 @@ async def engine(folder: Path, model: Path, how: Confinement) -> float:
         log=folder / "engine.log",
         socket=folder / "e" / "s",
         adapters=folder / "adapters",
+        weights=folder / "weights",
     )
     spec = EngineSpec(
         model_dir=model, served_name="tiny", endpoint=f"unix://{files.socket}", max_adapters=1

@@ -63,11 +63,21 @@ def _loop(path: Path, block: bytes, size: int) -> float:
 
 def _upload(plant: Plant, block: bytes, size: int) -> float:
     """Seconds of one upload, whose file is deleted afterwards."""
+    took = timed_upload(plant, block, size)
+    with plant.client() as client:
+        for file in client.openai.files.list():
+            client.openai.files.delete(file.id)
+    return took
+
+
+def timed_upload(plant: Plant, block: bytes, size: int, *, project: str = "") -> float:
+    """Seconds of one upload, into the default project or into another one."""
     connection = http.client.HTTPConnection("127.0.0.1", plant.windlass.port, timeout=600)
     headers = {
         "authorization": f"Bearer {plant.windlass.owner_key}",
         "content-type": f"multipart/form-data; boundary={_BOUNDARY}",
         "content-length": str(len(_HEAD) + size + len(_TAIL)),
+        **({"openai-project": project} if project else {}),
     }
     began = time.perf_counter()
     connection.request("POST", "/v1/files", body=_form(block, size), headers=headers)
@@ -77,9 +87,6 @@ def _upload(plant: Plant, block: bytes, size: int) -> float:
     connection.close()
     if answer.status != 200:
         raise RuntimeError(f"the upload failed: {answer.status} {content[:500]!r}")
-    with plant.client() as client:
-        for file in client.openai.files.list():
-            client.openai.files.delete(file.id)
     return took
 
 

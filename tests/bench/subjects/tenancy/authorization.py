@@ -1,8 +1,9 @@
 """Authorization of a request by a key that is cached, in a bare loop; nothing else runs.
 
 That is all that a chat pays: its credential is digested and found, its permission, its client's
-address and its model are judged. The peer is a key that is not narrowed, in the same run. The
-services behind are stubs: a cached key asks them nothing, and `users` tells that nothing changes.
+address and its model are judged, the address by the key's networks and by its organization's. The
+peer is a key that is not narrowed, in the same run. The services behind are stubs: a cached key
+asks them nothing, and `users` tells that nothing changes.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from tests.bench.figures import Figure, Options, at_most
 
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.users.v1 import users_pb2
+from windlass.bounds import MAX_ORGANIZATION_NETWORKS
 from windlass.core.addresses import ClientAddresses
 from windlass.core.rpc import auth
 from windlass.core.rpc.auth import Principal
@@ -30,6 +32,11 @@ PERMISSION, MODEL = "inference.invoke", "ft:llama-3:acme:pirate:x1Y2z3A4"
 PEERS = tuple(f"10.1.2.{number}" for number in range(64))
 SCOPES = (PERMISSION, "files.read", "models.read")
 NETWORKS = ("192.0.2.0/24", "2001:db8::/32", "198.51.100.0/24", "10.0.0.0/8")
+# As many as an organization may have.
+OFFICES = (
+    "10.1.0.0/16",
+    *(f"172.16.{number}.0/24" for number in range(MAX_ORGANIZATION_NETWORKS - 1)),
+)
 MODELS = ("llama-3", "llama-3-70b", "qwen-3", "mistral-*", "ft:qwen-3:*", "ft:llama-3:*")
 
 
@@ -37,14 +44,17 @@ async def measure(options: Options) -> list[Figure]:
     """See the module."""
     batches = 4 if options.quick else 40
     bare = await _microseconds(_answer(), batches)
-    narrow = await _microseconds(_answer(SCOPES, NETWORKS, MODELS), batches)
+    narrow = await _microseconds(_answer(SCOPES, NETWORKS, MODELS, OFFICES), batches)
     return [
         at_most("cached_authorization", narrow, "µs", 5).beside("key without bounds", bare),
     ]
 
 
 def _answer(
-    scopes: tuple[str, ...] = (), networks: tuple[str, ...] = (), models: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = (),
+    networks: tuple[str, ...] = (),
+    models: tuple[str, ...] = (),
+    offices: tuple[str, ...] = (),
 ) -> rbac_pb2.AuthenticateResponse:
     """What rbac says of a key with these restrictions."""
     permissions = narrowed(permissions_of((PROJECT_MEMBER,)), scopes)
@@ -53,7 +63,7 @@ def _answer(
     )
     found = principal.to_proto()
     return rbac_pb2.AuthenticateResponse(
-        principal=found, networks=map(str, map(ip_network, networks))
+        principal=found, networks=networks, organization_networks=offices
     )
 
 

@@ -1,10 +1,10 @@
 """From the answer of what takes somebody's rights to their end at each of three gateways.
 
 Three gateways, each a process with a data folder of its own, on the same services. A member chats
-by a stream at each of them and asks on meanwhile. Then a key is revoked, a member removed, a role
-taken from a member or changed, or a member taken out of a group: by the first gateway, whose answer
-begins the time. It ends with the stream, and with the first refusal. An engine computes nothing;
-its streams would go on for minutes.
+by a stream at each of them and asks on meanwhile. Then a key is revoked, a session of somebody who
+signed in with an issuer ended, a member removed, a role taken from a member or changed, or a member
+taken out of a group: by the first gateway, whose answer begins the time. It ends with the stream,
+and with the first refusal. An engine computes nothing; its streams would go on for minutes.
 """
 
 import asyncio
@@ -20,13 +20,18 @@ from tests.bench.figures import Figure, Options, at_most, plain
 from tests.bench.load import percentile
 from tests.bench.plant import NO_AGENT, Plant, script, split_gateway
 from tests.bench.stub_agent import joined, running_at
+from tests.support.clients.browser import Browser
+from tests.support.environments.oidc_provider import Issuer, running_issuer
 from tests.support.processes.windlass import free_port, merged
+from tests.support.services.signed_in import session_at
 
 GATEWAYS = 3
 ROUNDS, QUICK_ROUNDS = 20, 3
 ASK_SECONDS = 0.005
 CHUNKS = 10**6
-KINDS = ("key", "person", "role", "changed_role", "group")
+KINDS = ("key", "session", "person", "role", "changed_role", "group")
+ALLOWED = {"oidc": {"allowed_networks": ["127.0.0.0/8"]}}
+ANN = {"ann": {"email": "ann@a.example", "email_verified": True}}
 
 
 async def measure(options: Options) -> list[Figure]:
@@ -35,7 +40,7 @@ async def measure(options: Options) -> list[Figure]:
     port = free_port()
     with script("null_engine", str(port)):
         async with (
-            split_gateway(NO_AGENT) as plant,
+            split_gateway({**NO_AGENT, **ALLOWED}) as plant,
             _more_gateways(plant) as urls,
             joined(plant, running_at(f"http://127.0.0.1:{port}")),
             _site(plant, urls) as site,
@@ -87,12 +92,19 @@ async def _more_gateways(plant: Plant) -> AsyncIterator[list[str]]:
 
 @dataclass(frozen=True)
 class Member:
-    """Somebody who chats: their key, and the call that ends it."""
+    """Somebody who chats: their key, the call that ends it, and the project that they name."""
 
     key: str
     method: str
     path: str
     body: Any = None
+    project: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Returns the headers of what they ask."""
+        named = {"openai-project": self.project} if self.project else {}
+        return {"authorization": f"Bearer {self.key}"} | named
 
 
 @dataclass
@@ -104,6 +116,8 @@ class Site:
     owner: str
     model: str
     project: str
+    # Of a person who has signed in before.
+    browser: Browser
 
     async def revoke(self, kind: str, user: str) -> list[float]:
         """Seconds until each gateway has ended a member's stream, and refused their key."""
@@ -111,8 +125,8 @@ class Site:
         began, ends = asyncio.Semaphore(0), list[float]()
         async with asyncio.TaskGroup() as group:
             for url in self.urls:
-                group.create_task(self._stream(url, member.key, began, ends))
-                group.create_task(self._ask_on(url, member.key, began, ends))
+                group.create_task(self._stream(url, member, began, ends))
+                group.create_task(self._ask_on(url, member, began, ends))
             for _ in range(2 * len(self.urls)):
                 await began.acquire()
             await self._call(member.method, member.path, member.body)
@@ -120,6 +134,10 @@ class Site:
         return [end - answered for end in ends]
 
     async def _member(self, kind: str, user: str) -> Member:
+        if kind == "session":
+            made = await session_at(self.urls[0], self.browser)
+            path = f"/v1/auth/sessions/{made['session_id']}"
+            return Member(made["access_token"], "DELETE", path, project=self.project)
         member: dict[str, Any] = {"user_id": user, "project_id": self.project}
         key = {"name": user, "role": "project_member", **member}
         if kind in ("key", "person"):
@@ -146,6 +164,14 @@ class Site:
             return Member(made["value"], "POST", f"{here}/roles/{role}", changed)
         return Member(made["value"], "DELETE", end)
 
+    async def invite(self, issuer: Issuer) -> None:
+        """Has the person of the browser join the project by an issuer of the installation."""
+        trusted = issuer.provider(of_installation=True)
+        await self._call("POST", "/v1/organization/identity_providers", trusted)
+        wanted = {"projects": [{"id": self.project, "role": "member"}]}
+        link = (await self._call("POST", "/v1/organization/invites", wanted))["link"]
+        await self.browser.press(await self.browser.open(self.urls[0] + link), "Join")
+
     async def _call(self, method: str, path: str, body: Any = None) -> Any:
         """Asks as the owner at the first gateway; raises for an error."""
         headers = {"authorization": f"Bearer {self.owner}"}
@@ -154,7 +180,7 @@ class Site:
         return answer.json()
 
     async def _stream(
-        self, url: str, key: str, began: asyncio.Semaphore, ends: list[float]
+        self, url: str, member: Member, began: asyncio.Semaphore, ends: list[float]
     ) -> None:
         body = {
             "model": self.model,
@@ -162,8 +188,7 @@ class Site:
             "stream": True,
             "max_completion_tokens": CHUNKS,
         }
-        headers = {"authorization": f"Bearer {key}"}
-        path = f"{url}/v1/chat/completions"
+        path, headers = f"{url}/v1/chat/completions", member.headers
         with suppress(httpx.RemoteProtocolError):
             async with self.client.stream("POST", path, json=body, headers=headers) as answer:
                 answer.raise_for_status()
@@ -175,10 +200,10 @@ class Site:
         ends.append(time.perf_counter())
 
     async def _ask_on(
-        self, url: str, key: str, began: asyncio.Semaphore, ends: list[float]
+        self, url: str, member: Member, began: asyncio.Semaphore, ends: list[float]
     ) -> None:
-        headers, is_first = {"authorization": f"Bearer {key}"}, True
-        while (await self.client.get(f"{url}/v1/models", headers=headers)).status_code == 200:
+        path, headers, is_first = f"{url}/v1/models", member.headers, True
+        while (await self.client.get(path, headers=headers)).status_code == 200:
             if is_first:
                 is_first = False
                 began.release()
@@ -191,7 +216,10 @@ async def _site(plant: Plant, urls: list[str]) -> AsyncIterator[Site]:
     limits = httpx.Limits(max_connections=None)
     model = await asyncio.to_thread(plant.import_model)
     owner = plant.windlass.owner_key
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
-        headers = {"authorization": f"Bearer {owner}"}
-        me = (await client.get(f"{urls[0]}/v1/me", headers=headers)).json()
-        yield Site(urls, client, owner, model, me["principal"]["project_id"])
+    with running_issuer(f"{urls[0]}/login/callback", ANN) as issuer:
+        async with httpx.AsyncClient(timeout=60, limits=limits) as client, Browser("ann") as ann:
+            headers = {"authorization": f"Bearer {owner}"}
+            me = (await client.get(f"{urls[0]}/v1/me", headers=headers)).json()
+            site = Site(urls, client, owner, model, me["principal"]["project_id"], ann)
+            await site.invite(issuer)
+            yield site

@@ -14,7 +14,7 @@ from tests.bench.load import percentile
 from tests.bench.plant import NO_AGENT, Plant, split_gateway
 from tests.support.clients.browser import Browser
 from tests.support.environments.oidc_provider import Issuer, running_issuer
-from tests.support.services.signed_in import LOOPBACK, VERIFIER, challenge
+from tests.support.services.signed_in import session_at
 
 ROUNDS, QUICK_ROUNDS = 100, 10
 GOAL_MS = 50.0
@@ -64,20 +64,10 @@ async def _sign_ins(browser: Browser, url: str, rounds: int) -> tuple[list[float
         begun[request] = time.perf_counter()
 
     browser.http.event_hooks = {"request": [begin], "response": [note]}
-    query = {"redirect_uri": LOOPBACK, "state": "s", "code_challenge": challenge()}
     for _ in range(rounds):
         spent[True] = spent[False] = 0.0
         begun.clear()
-        page = await browser.open(f"{url}/login?{httpx.QueryParams(query)}", until=LOOPBACK)
-        code = httpx.URL(page.headers["location"]).params["code"]
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "code_verifier": VERIFIER,
-            "redirect_uri": LOOPBACK,
-        }
-        answer = await browser.http.post(f"{url}/login/token", data=form)
-        answer.raise_for_status()
+        await session_at(url, browser)
         ours.append(spent[True] * 1000)
         theirs.append(spent[False] * 1000)
     return ours, theirs

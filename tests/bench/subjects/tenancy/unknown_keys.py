@@ -1,13 +1,14 @@
 """A tenant's chat while others send 5,000 requests a second with keys that nobody has.
 
 The gateway runs alone on one core; flood, load, services, Postgres and engine share the others.
-Half of the keys fail by their form, and must cost no look-up. Quiet and flooded rounds alternate; a
-percentile is of all rounds of a kind.
+Quiet and flooded rounds alternate; a percentile is of all rounds of a kind. Half of the keys
+fail by their form. In a last round all do, and there are no more look-ups than when it is quiet.
 """
 
 import asyncio
 import os
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 import httpx
@@ -36,6 +37,8 @@ class Rounds:
     # A second.
     refused: float = 0.0
     looked_up: float = 0.0
+    looked_up_quiet: float = 0.0
+    looked_up_misspelt: float = 0.0
 
 
 async def measure(options: Options) -> list[Figure]:
@@ -53,10 +56,13 @@ async def measure(options: Options) -> list[Figure]:
         os.sched_setaffinity(0, core | others)
     slower = percentile(rounds.flooded, 0.99) / percentile(rounds.quiet, 0.99)
     share = rounds.looked_up / rounds.refused
+    misspelt = rounds.looked_up_misspelt - rounds.looked_up_quiet
     return [
         at_most("unknown_keys_p99", slower, "x quiet", 1.2),
         plain("unknown_keys_refused", rounds.refused, "1/s"),
-        at_most("unknown_keys_looked_up", share, "of those refused", 0.5),
+        plain("unknown_keys_looked_up", share, "of those refused"),
+        # One in a round is the tenant's own key, which is looked up again when its time is over.
+        at_most("unknown_keys_misspelt_looked_up", misspelt, "1/s more", 0.1),
         plain("unknown_keys_p99_quiet", percentile(rounds.quiet, 0.99) * 1000, "ms"),
         plain("unknown_keys_p99_flooded", percentile(rounds.flooded, 0.99) * 1000, "ms"),
     ]
@@ -69,17 +75,27 @@ async def _rounds(plant: Plant, body: bytes, options: Options) -> Rounds:
     async def chats(length: float) -> list[float]:
         return await steady(port, PATH, body, key=key, rate=RATE, seconds=length)
 
+    async def counting(chat: Awaitable[list[float]]) -> tuple[list[float], float, float]:
+        before = _counted(plant)
+        answers = await chat
+        refused, looked_up = _counted(plant)
+        return answers, (refused - before[0]) / seconds, (looked_up - before[1]) / seconds
+
     await chats(2)
     number = 1 if options.quick else 3
     for _ in range(number):
-        rounds.quiet += await chats(seconds)
+        answers, _, rounds.looked_up_quiet = await counting(chats(seconds))
+        rounds.quiet += answers
         with flood("key_flood", str(port), str(FLOOD)):
             await asyncio.sleep(SETTLE_SECONDS)
-            before = _counted(plant)
-            rounds.flooded += await chats(seconds)
-            refused, looked_up = _counted(plant)
-            rounds.refused += (refused - before[0]) / seconds / number
-            rounds.looked_up += (looked_up - before[1]) / seconds / number
+            answers, refused, looked_up = await counting(chats(seconds))
+        rounds.flooded += answers
+        rounds.refused += refused / number
+        rounds.looked_up += looked_up / number
+    with flood("key_flood", str(port), str(FLOOD), "misspelt"):
+        await asyncio.sleep(SETTLE_SECONDS)
+        _, refused, rounds.looked_up_misspelt = await counting(chats(seconds))
+    assert refused, "the flood came"
     return rounds
 
 

@@ -1,6 +1,7 @@
 """OpenAI's types of audit events: each that the table has follows from something that is done."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,6 +39,7 @@ CERTIFICATES = {
     "certificate.created", "certificate.updated", "certificate.deleted", "certificates.activated",
     "certificates.deactivated",
 }  # fmt: skip
+NETWORKS = {"ip_allowlist.created", "ip_allowlist.updated", "ip_allowlist.deleted"}
 # Those that need more than a front, by where a test has them.
 ELSEWHERE = {
     "sign_in/test_audited_sign_ins.py": {
@@ -79,7 +81,7 @@ def test_the_table_has_openais_types_and_no_others() -> None:
 
 
 def test_each_type_has_a_step() -> None:
-    here = PROJECTS | ROLES | POLICIES | WORKLOADS | CERTIFICATES
+    here = PROJECTS | ROLES | POLICIES | WORKLOADS | CERTIFICATES | NETWORKS
     assert here.union(*ELSEWHERE.values()) == {one.name for one in TYPES}
     for file, types in ELSEWHERE.items():
         text = (Path(__file__).parent.parent / file).read_text()
@@ -184,6 +186,21 @@ async def test_policies_of_the_organization(
     me = (await owner.ask("GET", "/v1/me")).json()["principal"]
     _, told = await step("organization.updated", lambda: owner.ask("PUT", path, json=body))
     assert told == {"id": me["organization_id"]}
+
+
+async def test_networks(step: Steps, owner: Key) -> None:
+    there = (await owner.ask("GET", "/v1/me")).json()["principal"]["organization_id"]
+    url, local, six = f"/v1/organizations/{there}/networks", "127.0.0.0/8", "2001:db8::/32"
+    for name, some, told in (
+        ("created", [local], [local]),
+        ("updated", [local, six], [local, six]),
+        ("deleted", [], [local, six]),
+    ):
+        body = {"networks": some}
+        done = partial(owner.ask, "PUT", url, json=body)
+        _, details = await step(f"ip_allowlist.{name}", done)
+        assert details == {"id": there, "allowed_ips": told}
+    assert step.seen == NETWORKS
 
 
 async def test_directories_and_invites(step: Steps, owner: Key) -> None:

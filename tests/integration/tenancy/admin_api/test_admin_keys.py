@@ -119,7 +119,7 @@ async def test_members_of_the_organization(admin: AsyncOrganization, owner: Key)
     assert (await owner.ask("GET", "/v1/organizations")).status_code == 200
     assert {strict(one).id async for one in users.list(limit=1)} == {"owner", ann.id}
     assert [one.id async for one in users.list(emails=[ann.id, "nobody"])] == [ann.id]
-    for setting in ("role_id", "developer_persona", "technical_level"):
+    for setting in ("developer_persona", "technical_level"):
         with pytest.raises(openai.BadRequestError) as refused:
             await users.update(ann.id, **{setting: "x"})  # type: ignore[arg-type]  # by its name
         assert refused.value.param == setting

@@ -2,15 +2,25 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.processes import pages
-from tests.support.services.front import Front
+from tests.support.services.front import Front, running_front
 
 from windlass.gateway.openai_admin.scopes import NAMES
 
 PAGE = "how-to/administer-with-openai-python.md"
+
+
+@pytest.fixture
+async def front(database_url: str, tmp_path: Path) -> AsyncIterator[Front]:
+    """With its stores where the page says that they are."""
+    stores = {"objects": "EU", "database": "EU"}
+    async with running_front(database_url, tmp_path / "data", residency=stores) as front:
+        yield front
 
 
 async def test_the_page_on_administration_is_true(
@@ -19,8 +29,9 @@ async def test_the_page_on_administration_is_true(
     monkeypatch.setenv("WINDLASS_BASE_URL", front.url)
     monkeypatch.setenv("WINDLASS_API_KEY", front.owner_key)
     scope: dict[str, Any] = {}
-    (block,) = pages.blocks(PAGE, "python")
-    await asyncio.to_thread(exec, block, scope)
+    for block in pages.blocks(PAGE, "python"):
+        await asyncio.to_thread(exec, block, scope)
+    assert scope["project"].residency == "EU_STORAGE_PROCESSING"
     async with front.http(scope["reader"].value) as http:
         assert (await http.get("/v1/files")).status_code == 200
     async with front.http(scope["secret"]) as http:

@@ -1,7 +1,5 @@
 """Projects, their people and their service accounts by openai-python's `client.admin`."""
 
-from typing import Any
-
 import openai
 import pytest
 from openai.resources.admin.organization import AsyncOrganization
@@ -34,22 +32,6 @@ async def test_titles_of_projects_are_their_own(admin: AsyncOrganization) -> Non
     assert (await admin.projects.update(red.id, name="Red")).name == "Red"
     with pytest.raises(openai.NotFoundError):
         await admin.projects.update("proj_none", name="Green")
-
-
-@pytest.mark.parametrize(
-    ("setting", "name"),
-    [
-        ({"geography": "EU"}, "geography"),
-        ({"residency": {"data_residency": "eu"}}, "residency"),
-    ],
-)
-async def test_what_is_not_supported_is_refused(
-    admin: AsyncOrganization, setting: dict[str, Any], name: str
-) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        await admin.projects.create(name="Red", **setting)
-    assert refused.value.param == name
-    assert [one.name async for one in admin.projects.list()] == ["Default project"]
 
 
 async def test_people_of_a_project(admin: AsyncOrganization) -> None:

@@ -36,6 +36,15 @@ async def test_roles_of_the_organization(admin: AsyncOrganization, owner: Key) -
     assert [one.id for one in listed] == sorted([made.id, others[0]])
     back = [one.id async for one in held.list("ann@example.com", limit=1, order="desc")]
     assert back == [one.id for one in listed][::-1]
+    # Given by the member's own settings too, beside what they have; never with another change.
+    assert strict(await admin.users.update("ann@example.com", role_id=others[1])).role == "reader"
+    assert {one.id async for one in held.list("ann@example.com")} == {made.id, *others}
+    with pytest.raises(openai.BadRequestError) as both:
+        await admin.users.update("ann@example.com", role="owner", role_id=others[1])
+    assert both.value.param == "role"
+    with pytest.raises(openai.NotFoundError):
+        await admin.users.update("ann@example.com", role_id="role_nobodys")
+    await held.delete(others[1], user_id="ann@example.com")
     shown = strict(await held.retrieve(made.id, user_id="ann@example.com"))
     assert (shown.created_by, shown.permissions) == ("owner", ["usage.read"])
     assert strict(await held.delete(made.id, user_id="ann@example.com")).deleted

@@ -11,6 +11,7 @@ from windlass.core.keyring import Keyring, open_keyring
 from windlass.users.encryption.data_keys import DataKeyStore
 from windlass.users.encryption.external_keys import ExternalKeyStore
 from windlass.users.encryption.keepers import KeyKeepers
+from windlass.users.encryption.object_keys import ObjectKeyStore
 from windlass.users.encryption.project_keys import ProjectDataKeys
 from windlass.users.encryption.resealing import Resealing
 from windlass.users.encryption.secrets import SecretStore
@@ -37,7 +38,7 @@ async def main(url: str, data: Path) -> None:
     keyring = await open_keyring(settings, database)
     keepers = KeyKeepers(settings.external_keys, keyring.envelope("external keys' credentials"))
     keys, secrets = assembled(database, keepers, settings, keyring)
-    resealing = Resealing(database, keys, secrets)
+    resealing = Resealing(database, keys, secrets, ObjectKeyStore(database))
     await resealing.begin()
     while await resealing.once():
         pass

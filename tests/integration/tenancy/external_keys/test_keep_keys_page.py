@@ -16,7 +16,7 @@ from openai import OpenAI
 from tests.support.keepers import moto_server, softhsm
 from tests.support.processes import pages
 from tests.support.processes.command import windlass
-from tests.support.services.front import running_front
+from tests.support.services.front import Front, running_front
 
 from windlass.core.config import Settings
 
@@ -72,11 +72,21 @@ async def test_the_page_on_keys_is_true(
             )
             await asyncio.to_thread(_execute, use, scope)
             assert scope["project"].external_key_id == scope["key"].id
+            await _has_sealed_objects(front, scope["project"].id, tmp_path)
     # The old key opens nothing any more, and the new one does.
     shown = await asyncio.to_thread(
         windlass, tmp_path, "admin", "master-key", "status", "--config", "new.yaml"
     )
     assert (shown.returncode, "root-2026" in shown.stdout) == (0, True)
+
+
+async def _has_sealed_objects(front: Front, project: str, folder: Path) -> None:
+    content = b"as the page says, this is covered"
+    async with front.http(**{"OpenAI-Project": project}) as http:
+        form = {"purpose": "user_data"}
+        (await http.post("/v1/files", data=form, files={"file": ("a", content)})).raise_for_status()
+    (stored,) = (folder / "data/objects/content/files" / project).iterdir()
+    assert content not in stored.read_bytes()
 
 
 def _here(block: str, instead: Mapping[str, str]) -> str:

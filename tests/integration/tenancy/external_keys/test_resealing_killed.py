@@ -1,4 +1,4 @@
-"""kill -9 at each step of sealing secrets anew: nothing is lost, and the next one goes on."""
+"""kill -9 at each step of sealing secrets and keys anew: nothing is lost, the next one goes on."""
 
 import os
 import signal
@@ -22,16 +22,19 @@ from windlass.core.killpoints import VARIABLE
 from windlass.core.quotas import Quotas
 from windlass.users.encryption.data_keys import DataKeyStore
 from windlass.users.encryption.keepers import KeyKeepers
+from windlass.users.encryption.object_keys import ObjectKeyStore
+from windlass.users.encryption.opening import ObjectKeyOpening
 from windlass.users.encryption.project_keys import ProjectDataKeys
 from windlass.users.encryption.resealing import Resealing
 from windlass.users.encryption.secrets import SecretStore
 from windlass.users.store import TenantStore
 
-POINTS = ("secrets.resealed", "secrets.settled")
+POINTS = ("secrets.resealed", "object_keys.resealed", "secrets.settled")
 
 
-def test_every_point_of_secrets_is_tried() -> None:
-    assert {point for point in named_points() if point.startswith("secrets.")} == set(POINTS)
+def test_every_point_of_sealing_anew_is_tried() -> None:
+    kinds = ("secrets.", "object_keys.")
+    assert {point for point in named_points() if point.startswith(kinds)} == set(POINTS)
 
 
 @pytest.fixture
@@ -51,6 +54,10 @@ class Sealed:
     resealing: Resealing
     keys: ProjectDataKeys
     organization: str
+    # A key for objects, of each data key that there was.
+    object_keys: dict[str, bytes]
+    stored_keys: ObjectKeyStore
+    database: Database
 
     async def sealed(self) -> Sequence[tuple[str, bytes]]:
         return await self.secrets.sealed_otherwise(self.project, b"none", after="", limit=10)
@@ -58,6 +65,19 @@ class Sealed:
     async def check(self) -> None:
         for name in self.names:
             assert await self.secrets.reveal(self.project, name) == name.encode()
+        for key_id, secret in self.object_keys.items():
+            assert (await self.opening.open(self.project, key_id)).secret == secret
+
+    @property
+    def opening(self) -> ObjectKeyOpening:
+        return ObjectKeyOpening(self.stored_keys, self.keys)
+
+    async def replace(self) -> None:
+        """Gives the project another data key."""
+        new = await self.keys.new(self.organization, self.project, "")
+        await DataKeyStore(self.database).replace(new)
+        key_id = new.key.object_key_id
+        self.object_keys[key_id] = (await self.opening.open(self.project, key_id)).secret
 
 
 @pytest.fixture
@@ -72,8 +92,12 @@ async def sealed(database: Database, tmp_path: Path) -> AsyncIterator[Sealed]:
     names = [f"s{number}" for number in range(5)]
     for name in names:
         await secrets.put(project, name, name.encode())
-    await DataKeyStore(database).replace(await keys.new(organization, project, ""))
-    yield Sealed(project, names, secrets, Resealing(database, keys, secrets), keys, organization)
+    stored = ObjectKeyStore(database)
+    resealing = Resealing(database, keys, secrets, stored)
+    made = Sealed(project, names, secrets, resealing, keys, organization, {}, stored, database)
+    for _ in range(3):
+        await made.replace()
+    yield made
     await keepers.close()
 
 
@@ -82,7 +106,7 @@ async def test_whatever_is_killed_every_secret_opens(
 ) -> None:
     points = tmp_path / "points"
     points.mkdir()
-    for point in (*POINTS[:1] * 2, POINTS[1]):
+    for point in (POINTS[0], *POINTS[:2], *POINTS[1:]):
         (points / point).touch()
         assert run(database_url, tmp_path, points) == -signal.SIGKILL
         await sealed.check()
@@ -94,6 +118,11 @@ async def test_whatever_is_killed_every_secret_opens(
         rows = (await connection.execute(sa.text("SELECT settled FROM users_data_keys"))).all()
     assert [row.settled for row in rows] == [True]
     await sealed.check()
+    # One of each data key that there was, and all sealed by the last.
+    assert len(sealed.object_keys) == 3
+    query = "SELECT count(DISTINCT data_key_id) FROM users_object_keys"
+    async with database.autocommit() as connection:
+        assert (await connection.execute(sa.text(query))).scalar_one() == 1
 
 
 async def test_what_is_late_seals_by_no_former_key(sealed: Sealed, database: Database) -> None:

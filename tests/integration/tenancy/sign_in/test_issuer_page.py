@@ -1,31 +1,15 @@
 """The how-to on issuers, run as it is printed: a real server, issuer and command line."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.clients.browser_command import browser_command
 from tests.support.environments.oidc_provider import CLIENT_SECRET, running_issuer
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import make_single, running
 
 PAGE = "how-to/connect-an-issuer.md"
-ROOT = Path(__file__).resolve().parents[4]
-# Stands for a person at a browser, which the command line opens.
-BROWSER = f"""#!{sys.executable}
-import asyncio, os, sys
-sys.path.insert(0, {str(ROOT)!r})
-from tests.support.clients.browser import Browser
-
-async def main():
-    async with Browser("ann") as browser:
-        page = await browser.open(sys.argv[1])
-        if "Join an organization?" in page.text:
-            page = await browser.press(page, os.environ.get("ANSWER", "Join"))
-        assert page.status_code == 200, page.text
-
-asyncio.run(main())
-"""
 
 
 def test_the_page_on_issuers_is_true(tmp_path: Path) -> None:
@@ -34,9 +18,6 @@ def test_the_page_on_issuers_is_true(tmp_path: Path) -> None:
         "agent": {"enabled": False},
         "oidc": {"allowed_networks": ["127.0.0.1/32"]},
     }
-    browser = tmp_path / "browser"
-    browser.write_text(BROWSER)
-    browser.chmod(0o700)
     installation = make_single(tmp_path / "data", settings)
     callback = f"{installation.url}/login/callback"
     with running_issuer(callback, {"ann": person}) as issuer, running(installation) as server:
@@ -44,7 +25,7 @@ def test_the_page_on_issuers_is_true(tmp_path: Path) -> None:
         environment = shell.environment | shell.owner
         environment |= {
             "PATH": f"{Path(PROGRAM[0]).parent}:{environment['PATH']}",
-            "BROWSER": f"{browser} %s &",
+            "BROWSER": browser_command(tmp_path),
             "CLIENT_SECRET": CLIENT_SECRET,
             "SERVER": server.url,
         }

@@ -51,7 +51,7 @@ def sources() -> Path:
         (archive,) = folder.glob("openai-*.tar.gz")
         shutil.unpack_archive(archive, folder, filter="data")
 
-    return made_once.once("openai-suite", VERSION, make) / f"openai-{VERSION}"
+    return made_once.once("openai-suite", VERSION, make, home=made_once.CACHE) / f"openai-{VERSION}"
 
 
 async def run(url: str, report: Path, options: Sequence[str]) -> Result:

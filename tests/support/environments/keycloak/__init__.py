@@ -35,7 +35,9 @@ _LOGOUT_URL, _LOGOUT_OF_SESSION = "backchannel.logout.url", "backchannel.logout.
 def environment() -> Path:
     """The folder of the distribution; the test is skipped where it cannot be had."""
     try:
-        made = made_once.once("keycloak", "\n".join((_ARTIFACT, *_BUILD)), _make)
+        made = made_once.once(
+            "keycloak", "\n".join((_ARTIFACT, *_BUILD)), _make, home=made_once.CACHE
+        )
     except (subprocess.SubprocessError, OSError) as error:
         said = str(getattr(error, "output", None) or error)
         required.lacking(f"Keycloak cannot be had by Maven and Java 17: {said[:1000]}")

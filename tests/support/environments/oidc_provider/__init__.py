@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,9 @@ def environment() -> Path:
 
 def built() -> Path:
     """The folder, made once."""
-    return made_once.once("oidc-provider", "\n".join(map(_text, FILES)), _make)
+    return made_once.once(
+        "oidc-provider", "\n".join(map(_text, FILES)), _make, home=made_once.CACHE
+    )
 
 
 def _text(name: str) -> str:
@@ -47,6 +50,10 @@ def _make(folder: Path) -> None:
     subprocess.run(npm, cwd=folder, check=True, stdout=sys.stderr)
 
 
+def _new_key(kid: str) -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": kid})
+
+
 @dataclass
 class Issuer:
     """A running issuer, and what it tells of people."""
@@ -55,8 +62,11 @@ class Issuer:
     people: Mapping[str, Mapping[str, Any]]
     port: int = field(default_factory=free_port)
     logout_uri: str = ""
+    # Seconds by which its clock is ahead.
+    clock_offset: int = 0
     _process: subprocess.Popen[str] | None = None
-    _key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
+    # It signs with the first, and with the next after each rotation.
+    _keys: tuple[RSAKey, ...] = field(default_factory=lambda: tuple(map(_new_key, ("one", "two"))))
 
     @property
     def url(self) -> str:
@@ -67,7 +77,8 @@ class Issuer:
         self.stop()
         for name, value in changes.items():
             setattr(self, name, value)
-        jwk = {**self._key.as_dict(private=True), "use": "sig", "alg": "RS256"}
+        use = {"use": "sig", "alg": "RS256"}
+        jwks = [{**key.as_dict(private=True), **use} for key in self._keys]
         settings = {
             "ISSUER": self.url,
             "CLIENT_ID": CLIENT_ID,
@@ -75,7 +86,8 @@ class Issuer:
             "REDIRECT_URIS": " ".join(self.callbacks),
             "LOGOUT_URI": self.logout_uri,
             "PEOPLE": json.dumps(self.people),
-            "JWK": json.dumps(jwk),
+            "JWKS": json.dumps(jwks),
+            "CLOCK_OFFSET": str(self.clock_offset),
         }
         self._process = subprocess.Popen(
             ("node", "issuer.mjs"),
@@ -85,14 +97,34 @@ class Issuer:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        assert self._process.stdout is not None
-        assert any(line.strip() == "ready" for line in self._process.stdout)
+        self._says("ready")
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def rotate(self) -> None:
+        """Has it sign with its next key, and know no other; codes that it gave stay good."""
+        self._signal(signal.SIGUSR2)
+        self._says("rotated")
+
+    def hang(self) -> None:
+        """Has it take connections and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _says(self, word: str) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        assert any(line.strip() == word for line in self._process.stdout)
 
     def provider(self, **settings: Any) -> dict[str, Any]:
         """The body by which Windlass is told of it."""

@@ -94,10 +94,8 @@ def _program() -> Path:
 
 def built() -> Path:
     """The program, made once."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass"
-    home.mkdir(parents=True, exist_ok=True)
     made_of = "\n".join((_MODULE, _HEADERS, json.dumps(_OPTIONS)))
-    return made_once.once("ollama", made_of, _make, home=home) / "ollama"
+    return made_once.once("ollama", made_of, _make, home=made_once.CACHE) / "ollama"
 
 
 def _make(target: Path) -> None:

@@ -51,6 +51,7 @@ def make_names(tenants: Tenants, wire: Wire, front: Front) -> Names:
         user=USER,
         mail_domain="owned.example",
         **found,
+        training="train-acme",
         **_of_rows(front, member, cluster),
     )
 
@@ -181,6 +182,16 @@ def _of_rows(front: Front, member: Caller, cluster: str) -> dict[str, str]:
         " ('pre-acme', %s, %s, %s, %s, 'mv-1', %s, 1, 'ready', '', 2, 2, 1, 1, 2) RETURNING 1",
         *(organization, project, project, PRIVATE, cluster),
     )
+    # As if an engine had been trained.
+    front.rows(
+        "INSERT INTO inference_trainings (id, organization_id, project_id, user_id, key_id, model,"
+        " version_id, suffix, mode, digest, body, tokens, total_steps, steps, state, reason,"
+        " message, engine_id, cluster_id, checkpoint_model, is_cancelled, is_saved, is_counted,"
+        " generation, put_generation, created_at, urls_at, finished_at) VALUES"
+        " ('train-acme', %s, %s, 'ann', 'key', %s, 'mv-1', '', 'hogwild', '', '', 9, 1, 1,"
+        " 'succeeded', '', '', 'eng-1', %s, '', false, true, true, 2, 2, 1, 1, 2) RETURNING 1",
+        *(organization, project, PRIVATE, cluster),
+    )
     # As if an issuer had answered.
     front.rows(
         "INSERT INTO users_identity_providers VALUES ('idp_acme', %s, 'acme',"
@@ -202,7 +213,54 @@ def _of_rows(front: Front, member: Caller, cluster: str) -> dict[str, str]:
         " RETURNING 1",
         *(organization, 2**40),
     )
-    return {"provider": "idp_acme", "erasure": "erasure_acme", "export": "export_acme"}
+    found = {"provider": "idp_acme", "erasure": "erasure_acme", "export": "export_acme"}
+    return found | _tuned(front, member)
+
+
+def _tuned(front: Front, member: Caller) -> dict[str, str]:
+    """A run as if a client had trained it."""
+    session = "session-" + "a" * 24
+    run, sampler, tenant = f"{session}:train:0", f"{session}:sample:0", (
+        member.organization_id, member.project_id,
+    )  # fmt: skip
+    front.rows(
+        "INSERT INTO tuning_sessions (id, organization_id, project_id, user_id, tags,"
+        " user_metadata, sdk_version, display_name, created_at, heartbeat_at)"
+        " VALUES (%s, %s, %s, %s, '[]', '{}', '', '', 1, %s) RETURNING 1",
+        *(session, *tenant, USER, 2**40),
+    )
+    front.rows(
+        "INSERT INTO tuning_runs (id, organization_id, project_id, user_id, session_id,"
+        " base_model, settings, user_metadata, created_at, last_request_at)"
+        " VALUES (%s, %s, %s, %s, %s, 'toy', '{\"rank\": 8}', '{}', 1, 1) RETURNING 1",
+        *(run, *tenant, USER, session),
+    )
+    front.rows(
+        "INSERT INTO tuning_checkpoints (id, organization_id, project_id, run_id, base_model,"
+        " settings, name, is_for_sampler, user_metadata, state, created_at)"
+        " VALUES ('ckpt_acme', %s, %s, %s, 'toy', '{\"rank\": 8}', 'acme', false, '{}', 'ready',"
+        " 1) RETURNING 1",
+        *(*tenant, run),
+    )
+    front.rows(
+        "INSERT INTO tuning_samplers (id, organization_id, project_id, session_id, base_model,"
+        " checkpoint_id, run_id, path, created_at)"
+        " VALUES (%s, %s, %s, %s, 'toy', '', '', '', 1) RETURNING 1",
+        *(sampler, *tenant, session),
+    )
+    front.rows(
+        "INSERT INTO tuning_operations (id, organization_id, project_id, run_id, sampler_id,"
+        " seq_id, digest, state, finished_at, created_at)"
+        " VALUES ('op_acme', %s, %s, %s, '', 1, '', 'done', %s, 1) RETURNING 1",
+        *(*tenant, run, 2**40),
+    )
+    return {
+        "session": session,
+        "run": run,
+        "sampler": sampler,
+        "operation": "op_acme",
+        "weights": f"tinker://{run}/weights/acme",
+    }
 
 
 def _json(answer: httpx.Response) -> Any:

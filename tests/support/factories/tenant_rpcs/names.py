@@ -33,6 +33,12 @@ class Names:
     account: str
     erasure: str
     export: str
+    session: str
+    run: str
+    sampler: str
+    operation: str
+    weights: str
+    training: str
 
     @classmethod
     def never(cls) -> "Names":
@@ -64,6 +70,12 @@ class Names:
             account="svc_" + "n" * 24,
             erasure="erasure_" + "n" * 24,
             export="export_" + "n" * 24,
+            session="session-" + "n" * 24,
+            run="session-" + "n" * 24 + ":train:7",
+            sampler="session-" + "n" * 24 + ":sample:7",
+            operation="op_" + "n" * 24,
+            weights="tinker://session-" + "n" * 24 + ":train:7/weights/nothing",
+            training="train-" + "n" * 24,
         )
 
     @property
@@ -82,6 +94,7 @@ class Names:
 
     def blank(self, text: str) -> str:
         """A text without these names, to compare what two refusals say."""
-        for field in fields(self):
-            text = text.replace(getattr(self, field.name), "…")
+        # The longest first, since some begin with others.
+        for name in sorted((getattr(self, field.name) for field in fields(self)), key=len)[::-1]:
+            text = text.replace(name, "…")
         return text

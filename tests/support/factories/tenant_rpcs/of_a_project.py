@@ -5,6 +5,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message
 from tests.support.factories.job_documents import document
 from tests.support.factories.tenant_rpcs.names import Names
+from tests.support.factories.tenant_rpcs.of_tuning import OF_TUNING
 
 from windlass.api.files.v1 import files_pb2 as files
 from windlass.api.inference.v1 import inference_pb2 as inference
@@ -155,6 +156,29 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "InferenceService/PutServing": lambda n: [
         inference.PutServingRequest(model=n.model, min_replicas=1)
     ],
+    "InferenceService/CreateEngineTraining": lambda n: [
+        inference.CreateEngineTrainingRequest(
+            model=n.model,
+            samples=[inference.TrainingSample(context_ids=[1], continuation_ids=[2])],
+            optimizer="sgd",
+            epochs=1,
+            batch=1,
+            rank=1,
+            max_seconds=1,
+        )
+    ],
+    "InferenceService/CreateEngineCheckpoint": lambda n: [
+        inference.CreateEngineCheckpointRequest(model=n.model, suffix="x")
+    ],
+    "InferenceService/GetEngineTraining": lambda n: [
+        inference.GetEngineTrainingRequest(id=n.training)
+    ],
+    "InferenceService/CancelEngineTraining": lambda n: [
+        inference.CancelEngineTrainingRequest(id=n.training)
+    ],
+    "InferenceService/WatchEngineTraining": lambda n: [
+        inference.WatchEngineTrainingRequest(id=n.training)
+    ],
     "InferenceService/PutPrefetch": lambda n: [inference.PutPrefetchRequest(model=n.model)],
     "InferenceService/GetServing": lambda n: [inference.GetServingRequest(model=n.model)],
     "InferenceService/DeleteServing": lambda n: [inference.DeleteServingRequest(model=n.model)],
@@ -180,4 +204,5 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
     "WebhooksService/TestWebhook": lambda n: [
         jobs.TestWebhookRequest(webhook_id=n.webhook, event_type="fine_tuning.job.failed")
     ],
+    **OF_TUNING,
 }

@@ -15,6 +15,7 @@ from windlass.api.users.v1 import external_keys_pb2 as external_keys
 from windlass.api.users.v1 import groups_pb2 as groups
 from windlass.api.users.v1 import mail_domains_pb2 as mail_domains
 from windlass.api.users.v1 import model_policies_pb2 as policies
+from windlass.api.users.v1 import networks_pb2 as networks
 from windlass.api.users.v1 import sign_in_pb2 as sign_in
 from windlass.api.users.v1 import users_pb2 as users
 from windlass.api.users.v1 import workload_identity_pb2 as workloads
@@ -80,6 +81,9 @@ OF_AN_ORGANIZATION: dict[str, Callable[[Names], list[Message]]] = {
     "IdentityProvidersService/DeleteIdentityProvider": lambda n: [
         sign_in.DeleteIdentityProviderRequest(provider_id=n.provider)
     ],
+    "SignInPoliciesService/ExplainMemberAccess": lambda n: [
+        sign_in.ExplainMemberAccessRequest(user_id=n.user)
+    ],
     "MailDomainsService/GetMailDomain": lambda n: [
         mail_domains.GetMailDomainRequest(name=n.mail_domain)
     ],
@@ -120,6 +124,12 @@ OF_AN_ORGANIZATION: dict[str, Callable[[Names], list[Message]]] = {
     ],
     "CertificatesService/DeactivateCertificates": lambda n: [
         certificates.DeactivateCertificatesRequest(certificate_ids=[n.certificate])
+    ],
+    "AllowedNetworksService/GetAllowedNetworks": lambda n: [
+        networks.GetAllowedNetworksRequest(organization_id=n.organization)
+    ],
+    "AllowedNetworksService/PutAllowedNetworks": lambda n: [
+        networks.PutAllowedNetworksRequest(organization_id=n.organization, networks=["10.0.0.0/8"])
     ],
     "UsersService/GetOrganization": lambda n: [
         users.GetOrganizationRequest(organization_id=n.organization)

@@ -12,6 +12,8 @@ from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
 from windlass.api.rbac.v1 import rbac_pb2 as rbac
+from windlass.api.tuning.v1 import seats_pb2 as seats
+from windlass.api.tuning.v1 import tuning_pb2 as tuning
 from windlass.api.usage.v1 import usage_pb2 as usage
 from windlass.api.users.v1 import certificates_pb2 as certificates
 from windlass.api.users.v1 import directory_pb2 as directory
@@ -44,6 +46,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "InferenceService/ListEngines": lambda n: inference.ListEnginesRequest(),
     "InferenceService/ListServings": lambda n: inference.ListServingsRequest(),
     "InferenceService/ListPrefetches": lambda n: inference.ListPrefetchesRequest(),
+    "InferenceService/ListEngineTrainings": lambda n: inference.ListEngineTrainingsRequest(),
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/VerifyAuditEvents": lambda n: rbac.VerifyAuditEventsRequest(),
     "RbacService/ListAuditCheckpoints": lambda n: rbac.ListAuditCheckpointsRequest(),
@@ -77,6 +80,13 @@ LISTS: dict[str, Callable[[Names], Message]] = {
         group_by=["project_id", "key_id", "user_id", "model"],
         project_ids=[n.project],
     ),
+    "TuningService/GetCapabilities": lambda n: tuning.GetCapabilitiesRequest(),
+    "TuningService/ListSessions": lambda n: tuning.ListSessionsRequest(),
+    "SeatsService/ListSeats": lambda n: seats.ListSeatsRequest(limit=100),
+    "TuningService/GetQueue": lambda n: tuning.GetQueueRequest(),
+    "TuningService/SearchSessions": lambda n: tuning.SearchSessionsRequest(),
+    "TuningService/ListRuns": lambda n: tuning.ListRunsRequest(),
+    "TuningService/ListCheckpoints": lambda n: tuning.ListCheckpointsRequest(),
 }
 # What the owner sees of its own by the same requests.
 SEEN = {
@@ -88,10 +98,15 @@ SEEN = {
     "ModelsService/ListModels": "model",
     "InferenceService/ListServings": "model",
     "InferenceService/ListPrefetches": "model",
+    "InferenceService/ListEngineTrainings": "training",
     "JobsService/ListJobs": "job",
     "WebhooksService/ListWebhooks": "webhook",
     "ClustersService/ListAssignments": "project",
     "UsageService/QueryUsage": "key",
+    "TuningService/ListSessions": "session",
+    "TuningService/SearchSessions": "session",
+    "TuningService/ListRuns": "run",
+    "TuningService/ListCheckpoints": "weights",
 }
 # What belongs to the platform: anyone may look at clusters, its administrator alone changes them.
 PLATFORM: dict[str, Message] = {
@@ -135,4 +150,5 @@ MAKES = {
     "DirectoryService/CreateDirectoryGroup",
     "WorkloadIdentityService/CreateWorkloadProvider",
     "ExportsService/CreateExport", "ExportsService/CreatePersonalExport",
+    "TuningService/CreateSession",
 }  # fmt: skip

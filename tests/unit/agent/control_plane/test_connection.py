@@ -2,8 +2,8 @@
 
 import pytest
 
+from windlass.confinement.environment import child_environment
 from windlass_agent.control_plane.connection import open_channel
-from windlass_agent.executors.process.environment import child_environment
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from windlass.api.clusters.v1.clusters_pb2 import EngineCapabilities
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.models.v1 import models_pb2
+from windlass.api.users.v1 import users_pb2
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.head import BodyJudge
@@ -15,6 +16,7 @@ from windlass.gateway.inference.offers import offering
 from windlass.gateway.inference.routes import EngineEndpoint, OpenRequests, RouteTable
 from windlass.gateway.inference.waiting import ModelFinder
 from windlass.inference_api.images.parts import ImagePlace
+from windlass.residency.geographies import ProjectGeographies
 
 CALLER = Principal(organization_id="org", project_id="proj")
 CHATS = "/v1/chat/completions"
@@ -29,13 +31,20 @@ class Services:
         self.routes = RouteTable(self)  # type: ignore[arg-type]  # stands for a stub
         self.finder = ModelFinder(
             self.routes,
-            NameCache(self),  # type: ignore[arg-type]  # stands for a stub
+            NameCache(
+                self,  # type: ignore[arg-type]  # stands for a stub
+                ProjectGeographies(self),  # type: ignore[arg-type]  # stands for a stub
+            ),
             OpenRequests(self),  # type: ignore[arg-type]  # stands for a stub
             hold_seconds=5,
             engine="default",
         )
         self.judged: list[tuple[str, bool]] = []
         self.on_want: list[pb.Route] = []
+        self.geography = ""
+
+    async def LookupProject(self, request: users_pb2.LookupProjectRequest) -> users_pb2.Project:
+        return users_pb2.Project(id=request.project_id, geography=self.geography)
 
     async def LookupModel(self, request: models_pb2.LookupModelRequest) -> Any:
         model = models_pb2.Model(version_id=request.id)

@@ -40,8 +40,14 @@ class Services:
     async def brought(self) -> frozenset[tuple[str, str]]:
         return frozenset()
 
+    async def busy(self) -> frozenset[str]:
+        return frozenset()
+
     async def view(self, rows: Rows) -> View:
         return View({}, {}, {})
+
+    async def newest(self, engines: Any) -> dict[tuple[str, str], int]:
+        return {}
 
     async def apply(self, plan: Any) -> None:
         """Changes nothing: the rows are as they should be told."""
@@ -62,7 +68,7 @@ class Services:
 
 def round_of(engines: Sequence[Engine]) -> tuple[Services, asyncio.Task[bool]]:
     fake: Any = Services(engines)
-    scheduler = InferenceScheduler(fake, fake, fake, fake, fake, POLICY, lambda: None)
+    scheduler = InferenceScheduler(fake, fake, fake, fake, fake, fake, fake, POLICY, lambda: None)
     return fake, asyncio.create_task(scheduler.once())
 
 

@@ -19,13 +19,15 @@ from windlass.inference_api.requests import (
     UnloadAdapterRequest,
     parse,
 )
-from windlass.inference_api.routes import ABORT, RERANK
+from windlass.inference_api.routes import ABORT, GENERATE, RERANK
 from windlass_agent.engines.boundary import MAX_BODY_BYTES, Handler, boundary, json_response
 from windlass_agent.engines.builtin.api.chat import chat_completions
 from windlass_agent.engines.builtin.api.completions import completions
 from windlass_agent.engines.builtin.api.embeddings import embeddings
+from windlass_agent.engines.builtin.api.generate import generate
 from windlass_agent.engines.builtin.api.rerank import rerank
 from windlass_agent.engines.builtin.api.scores import scores
+from windlass_agent.engines.builtin.api.weights import tell_version, versioned, weight_routes
 from windlass_agent.engines.builtin.constraints import Grammars
 from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights, check_adapter
 from windlass_agent.engines.builtin.generation.adapters import Adapters, LoadedAdapter
@@ -33,6 +35,7 @@ from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
 from windlass_agent.engines.builtin.generation.model import LoadedModel
 from windlass_agent.engines.builtin.generation.scheduler import SequenceScheduler
 from windlass_agent.engines.builtin.generation.sleeping import DroppableWeights, ModelSleep
+from windlass_agent.engines.builtin.generation.weight_updates import WeightVersions
 from windlass_agent.engines.builtin.service import EngineService, fail_unhealthy
 from windlass_agent.engines.builtin.tools.learning import Learner
 from windlass_agent.engines.sleep_routes import sleep_routes
@@ -51,7 +54,8 @@ def build_app(
     lost: Callable[[], None] = lambda: None,
 ) -> web.Application:
     """The application; its scheduler runs from start-up to clean-up, or until `lost` is called."""
-    app = web.Application(middlewares=[boundary, _counted], client_max_size=MAX_BODY_BYTES)
+    middlewares = [boundary, _counted, versioned(_service, _WORK)]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
 
     async def run(_: web.Application) -> AsyncIterator[None]:
         metrics = EngineMetrics()
@@ -68,6 +72,7 @@ def build_app(
         grammars = Grammars(
             model.tokenizer.inner, vocabulary_size=model.vocabulary_size, eos=model.eos
         )
+        versions = WeightVersions(droppable.parameters, scheduler)
         ends = tuple(model.tokenizer.token(token) for token in model.eos)
         app[SERVICE] = EngineService(
             model=model,
@@ -76,7 +81,8 @@ def build_app(
             metrics=metrics,
             grammars=grammars,
             tools=Learner(model.tokenizer.render, ends=ends),
-            sleep=ModelSleep(droppable, scheduler.call, lambda: _opened(app)),
+            sleep=ModelSleep(droppable, scheduler.call, lambda: _opened(app), versions.reset),
+            versions=versions,
         )
         yield
         grammars.close()
@@ -87,13 +93,19 @@ def build_app(
     app.cleanup_ctx.append(run)
     for method, path, route in _ROUTES:
         app.router.add_route(method, path, _bind(route))
-    app.add_routes(sleep_routes(lambda request: request.app[SERVICE].sleep))
+    app.add_routes(sleep_routes(lambda request: _service(request).sleep))
+    app.add_routes(weight_routes(_service))
+    app.on_response_prepare.append(tell_version)
     return app
+
+
+def _service(request: web.Request) -> EngineService:
+    return request.app[SERVICE]
 
 
 def _bind(route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await route(request, request.app[SERVICE])
+        return await route(request, _service(request))
 
     return handle
 
@@ -187,7 +199,7 @@ async def _metrics(_: web.Request, service: EngineService) -> web.Response:
     )
 
 
-_WORK = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score", RERANK)
+_WORK = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score", RERANK, GENERATE)
 _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("GET", "/health", _health),
     ("GET", "/load", _load),
@@ -202,4 +214,5 @@ _ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", "/v1/unload_lora_adapter", _unload_adapter),
     ("POST", "/tokenize", _tokenize),
     ("POST", ABORT, _abort),
+    ("POST", GENERATE, generate),
 )

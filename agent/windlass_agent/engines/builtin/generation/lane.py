@@ -1,6 +1,6 @@
 """Sequences of one adapter, decoding together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers.cache_utils import Cache
@@ -31,7 +31,8 @@ class Prefill:
         logits = self._model.logits(ids, positions, cache=self.cache, keep=0 if wanted else 1)[0]
         if wanted:
             following = prompt[start + 1 : end + 1]
-            top = self.sequence.params.logprobs or 0
+            top = self.sequence.params.prompt_top
+            top = self.sequence.params.logprobs or 0 if top is None else top
             self._scored += score(logits[: len(following)], following, top=top)
         self._done = end
         return end - start, self._first(logits) if end == len(prompt) else None
@@ -42,9 +43,7 @@ class Prefill:
             self.sequence.finished = True
             return StepOutput(text="", finish_reason="length", prompt=prompt)
         piece = self.sequence.accept(choose(logits[-1:], [self.sequence])[0])
-        return StepOutput(
-            text=piece.text, token=piece.token, finish_reason=piece.finish_reason, prompt=prompt
-        )
+        return replace(piece, prompt=prompt)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from windlass.core.telemetry import logger
 from windlass.inference_api.errors import ApiError, overloaded, too_complex
+from windlass.weight_versions import WeightsTorn
 from windlass_agent.engines.builtin.generation.adapter_weights import AdapterWeights
 from windlass_agent.engines.builtin.generation.lane import Lane, Prefill
 from windlass_agent.engines.builtin.generation.metrics import EngineMetrics
@@ -22,6 +23,9 @@ from windlass_agent.engines.builtin.text.tokenizer import TextPair
 
 # Prompt tokens per tick: more would make running streams stutter.
 PREFILL_TOKENS = 512
+
+# After which nothing is computed in this process: another one has the device, or the weights, anew.
+_LOST = (torch.AcceleratorError, WeightsTorn)
 
 T = TypeVar("T")
 _log = logger("engine")
@@ -68,6 +72,11 @@ class SequenceScheduler:
     def healthy(self) -> bool:
         """True if the thread lives and has its device."""
         return self._thread.is_alive() and not self._lost
+
+    @property
+    def has_caches(self) -> bool:
+        """True while keys and values of any sequence are held; to be read through `call`."""
+        return bool(self._unfinished())
 
     async def generate(
         self, sequences: list[Sequence]
@@ -187,7 +196,7 @@ class SequenceScheduler:
         self._give_up(self._unfinished(), error)
         self._deliver()
         while self._calls:
-            with suppress(torch.AcceleratorError):
+            with suppress(*_LOST):
                 self._calls.popleft()(error)
         self._post(self._when_lost)
 
@@ -317,8 +326,8 @@ class SequenceScheduler:
 
 
 def _end_if_lost(error: Exception) -> None:
-    """Raises an error of the device itself, after which nothing runs on it in this process."""
-    if isinstance(error, torch.AcceleratorError):
+    """Raises an error of the device itself, and of weights of no version."""
+    if isinstance(error, _LOST):
         raise error
 
 

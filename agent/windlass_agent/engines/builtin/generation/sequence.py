@@ -28,6 +28,8 @@ class StepOutput:
     text: str
     token: Token | None = None
     """None for an end-of-sequence token, which is counted but is no text."""
+    ending: Token | None = None
+    """The token that ended the sequence and is no text."""
     finish_reason: str | None = None
     prompt: tuple[Token, ...] = ()
     """The prompt's tokens with their log-probabilities, once, when asked for."""
@@ -70,9 +72,10 @@ class Sequence:
         """Takes the next token; sets `finished` when it is the last."""
         self.generated.append(token.id)
         self.counts[token.id] += 1
-        if token.id in self.eos and not self.params.ignore_eos:
+        ends = token.id in self.eos and not self.params.ignore_eos
+        if ends or token.id in self.params.stop_tokens:
             self.finished = True
-            return StepOutput(text=self.filter.flush(), finish_reason="stop")
+            return StepOutput(text=self.filter.flush(), ending=token, finish_reason="stop")
         text = self.filter.push(self.detokenizer.push(token.id))
         reason = None
         if self.constraint is not None:

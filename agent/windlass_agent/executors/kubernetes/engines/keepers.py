@@ -187,6 +187,7 @@ def _bounded(said: pb.EngineState) -> pb.EngineState:
     if said.phase not in _PHASES:
         said.phase = clusters_pb2.PHASE_STARTING
     said.reason, said.message = said.reason[:_WORD], said.message[:_SENTENCE]
+    said.weights_error = said.weights_error[:_SENTENCE]
     del said.adapters[_MOST_ADAPTERS:]
     for adapter in said.adapters:
         adapter.id, adapter.version_id = adapter.id[:_SENTENCE], adapter.version_id[:_WORD]

@@ -206,6 +206,7 @@ class TrackedEngine:
             status.endpoint = f"pod://{pod.namespace}/{pod.name}"
             status.capabilities.CopyFrom(self.state.capabilities)
             status.adapters.extend(self.state.adapters)
+            status.weights_error = self.state.weights_error
             if load := self._load.message():
                 status.load.CopyFrom(load)
         return status

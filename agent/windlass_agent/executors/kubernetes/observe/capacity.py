@@ -43,6 +43,7 @@ class ClusterCapacity:
         self._backends = sorted(settings.backends)
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
+        self._trains = bool(settings.engines.trainers.image)
         self._each_engine = pb.EngineShare(
             gpus=settings.engines.gpus,
             cpu_millis=math.ceil(1000 * settings.engines.cpus),
@@ -127,6 +128,7 @@ class ClusterCapacity:
             engine_slots=self._engine_slots,
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
+            trains=self._trains,
             engine_priorities=self._engine_priorities,
             node_shapes=self.shapes if self._engine_slots else (),
             each_engine=self._each_engine if self._engine_slots else None,

@@ -13,7 +13,8 @@ from windlass.kubernetes import labels, names
 from windlass.modelfiles import is_gguf
 from windlass.modelfiles.encoders.embedding import MODULES
 from windlass_agent.download import bytes_of
-from windlass_agent.engines.pods import COMPLETED, engine_in_pod
+from windlass_agent.engines.in_pods.kinds import COMPLETED, engine_in_pod
+from windlass_agent.engines.in_pods.trainer import TRAINER, require_sound
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
 from windlass_agent.executors.kubernetes.render import parts
@@ -30,6 +31,11 @@ SCRATCH = Path("/tmp")  # noqa: S108 - a volume of the container's own
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # What an engine shares with the server that it completes.
 SHARED = Path("/engine")
+_SCRATCH_BYTES = 4 * 1024 * MIB
+# Bytes for each byte of weights of 16 bits: in memory, all float32 with gradients and moments; on
+# disk a state, or the models that a sampler keeps.
+_TRAINED = {"trainer": 10, "sampler": 2}
+_KEPT = {"trainer": 10, "sampler": 4}
 # Folders, and the rest of each file's last block, which count as well.
 _BLOCKS_BYTES = 64 * MIB
 
@@ -67,6 +73,8 @@ class EnginePlan:
         image = settings.engines.image_of(spec.engine)
         gpus, arguments = spec.gpus or settings.engines.gpus, from_message(spec.arguments)
         _require_known(spec, settings, choice)
+        if spec.engine == TRAINER or spec.HasField("trainer"):
+            require_sound(spec.trainer)
         choice = choice or NodeChoice()
         try:
             require_gpus(arguments, gpus, max(1, spec.nodes))
@@ -81,13 +89,19 @@ class EnginePlan:
                 workload=workload,
                 settings=settings,
                 image=image,
-                kind=engine_in_pod(spec.engine, Path(image.python), image.flags, image.program),
+                kind=engine_in_pod(
+                    spec.engine, Path(image.python), image.flags, image.program, spec.trainer
+                ),
                 name=names.engine_name(workload.id),
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=engine_labels(workload),
                 accelerator=device,
                 covered=covered if place.queue else None,
-                node_selector=parts.node_selector(place.node_selector, device, choice.labels),
+                node_selector=_nodes(
+                    settings,
+                    spec,
+                    parts.node_selector(place.node_selector, device, choice.labels),
+                ),
             )
         except names.BadName as error:
             raise Unrenderable("BadName", str(error)) from error
@@ -136,11 +150,25 @@ class EnginePlan:
         return written + self.settings.engines.adapter_bytes + _BLOCKS_BYTES
 
     @property
+    def is_trainer(self) -> bool:
+        """True of a process of the tuning service."""
+        return self.workload.engine.HasField("trainer")
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the volume that it writes to: a trainer's states and models are there too."""
+        kept = _KEPT.get(self.workload.engine.trainer.role, 0)
+        return _SCRATCH_BYTES + kept * self.weights_bytes
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of the container with the weights in each pod, shared memory included."""
         engines, spec = self.settings.engines, self.workload.engine
-        if asked := spec.memory_bytes or engines.memory_bytes:
+        usual = engines.trainers.memory_bytes if self.is_trainer else engines.memory_bytes
+        if asked := spec.memory_bytes or usual:
             return asked
+        if self.is_trainer:
+            return self.kind.memory_bytes + _TRAINED[spec.trainer.role] * self.weights_bytes
         each = 1 if self.gpus else MEMORY_FOR_WEIGHTS
         cache = 0 if self.gpus else spec.arguments.kv_cache_bytes
         cache += spec.arguments.kv_offload_bytes
@@ -167,9 +195,14 @@ class EnginePlan:
         )
 
     @property
-    def model_label(self) -> str:
-        """The value of its pod's label for pools: the model's name, or a digest of that."""
-        return names.label_of(self.workload.engine.model)
+    def model_labels(self) -> dict[str, str]:
+        """The pod's label for pools, with the model's name, or a digest of that.
+
+        None of a trainer's, which answers no requests of a pool.
+        """
+        if self.is_trainer:
+            return {}
+        return {labels.MODEL: names.label_of(self.workload.engine.model)}
 
     @property
     def tells_load(self) -> bool:
@@ -203,6 +236,22 @@ def _require_known(
     settings.engines.priority_class_of(spec.priority, "")
 
 
+def _nodes(
+    settings: ClusterSettings, spec: pb.EngineWorkload, chosen: dict[str, str]
+) -> dict[str, str]:
+    """Labels of nodes with those of a trainer's role; raises Unrenderable where they differ."""
+    for role, selector in settings.engines.trainers.node_selectors.items():
+        if role != spec.trainer.role:
+            continue
+        for key, value in selector.items():
+            if chosen.setdefault(key, value) != value:
+                message = (
+                    f"Nodes of a {role} have {key}={value}, those of the project {chosen[key]}."
+                )
+                raise Unrenderable("NoNodes", message)
+    return chosen
+
+
 def digest(workload: pb.Workload) -> str:
     """A digest of what a replica keeps from its start to its end.
 
@@ -222,6 +271,8 @@ def digest(workload: pb.Workload) -> str:
         memory_bytes=spec.memory_bytes,
         priority=spec.priority,
     )
+    if spec.HasField("trainer"):
+        kept.trainer.CopyFrom(spec.trainer)
     return hashlib.sha256(kept.SerializeToString(deterministic=True)).hexdigest()[:32]
 
 
@@ -237,5 +288,7 @@ def engine_labels(workload: pb.Workload) -> dict[str, str]:
         labels.WORKLOAD: workload.id,
         labels.CLUSTER: workload.cluster_id,
     }
+    if workload.engine.HasField("trainer"):
+        ids[labels.ROLE] = workload.engine.trainer.role
     checked = {key: names.label_value(key, value) for key, value in ids.items()}
     return labels.MANAGED_BY | checked | {labels.KIND: labels.ENGINE_KIND}

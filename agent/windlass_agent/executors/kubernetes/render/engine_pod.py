@@ -3,7 +3,6 @@
 The keeper is a native sidecar, which starts first and ends last.
 """
 
-from windlass.kubernetes import labels
 from windlass.kubernetes.quantities import text_of
 from windlass_agent.executors.kubernetes.engine_settings import ENGINE, KEEPER
 from windlass_agent.executors.kubernetes.overlay import merge
@@ -31,7 +30,6 @@ from windlass_agent.executors.kubernetes.render.weights import (
 from windlass_agent.keeper.health import ALIVE, DRAINED, READY, STARTED
 
 DOOR_PORT, HEALTH_PORT = 8443, 8080
-_SCRATCH_BYTES = 4 * 1024 * MIB
 KEEPER_MEMORY = 256 * MIB
 # Beyond the drain: the engine's own end.
 _END_SECONDS = 30
@@ -56,7 +54,7 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
         "containers": [completer(plan, engine)],
         "volumes": [
             {"name": "weights", "emptyDir": {"sizeLimit": str(plan.volume_bytes)}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": str(_SCRATCH_BYTES)}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": str(plan.scratch_bytes)}},
             {"name": "keeper", "emptyDir": {"medium": "Memory", "sizeLimit": str(16 * MIB)}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm)}},
             parts.identity_volume(),
@@ -72,7 +70,7 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
             "labels": plan.labels
             | (plan.queue_labels if plan.nodes == 1 else {})
             # A pool has pods that answer.
-            | ({} if is_member else {labels.MODEL: plan.model_label}),
+            | ({} if is_member else plan.model_labels),
             "annotations": {parts.CA_ANNOTATION: authority},
         },
         "spec": spec,
@@ -86,7 +84,7 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
     both = {"memory": str(plan.memory_bytes)}
     if plan.covered is None or "ephemeral-storage" in plan.covered:
         shared = plan.shared_bytes if plan.image.completer else 0
-        both["ephemeral-storage"] = str(plan.volume_bytes + _SCRATCH_BYTES + shared)
+        both["ephemeral-storage"] = str(plan.volume_bytes + plan.scratch_bytes + shared)
     claims, counted = parts.devices(plan.accelerator, plan.gpus)
     both |= counted
     requests = {"cpu": text_of("cpu", round(1000 * engines.cpus))}

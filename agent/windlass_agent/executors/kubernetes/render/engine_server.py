@@ -4,8 +4,8 @@ The container named after the engine is that program's: it answers, its end is t
 starts and ends servers by a folder that both see (`engines.kept.neighbour`).
 """
 
+from windlass_agent.engines.in_pods.kinds import COMPLETED
 from windlass_agent.engines.kept.neighbour import script
-from windlass_agent.engines.pods import COMPLETED
 from windlass_agent.executors.kubernetes.engine_settings import SERVER
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import OFFLINE, SHARED, EnginePlan

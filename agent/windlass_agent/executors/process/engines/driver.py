@@ -9,9 +9,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement
 from windlass.core import telemetry
 from windlass.core.ids import is_identifier
-from windlass_agent.download import ModelCache
+from windlass.workload_phases import TERMINAL_PHASES
+from windlass_agent.download import LocalObjects, ModelCache, no_objects
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.port import EngineKind
+from windlass_agent.engines.weights.trained import TrainedEngine
 from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
@@ -72,6 +74,8 @@ class EngineDriver:
         changed: Callable[[], None],
         stop_on_close: bool,
         confinement: Confinement,
+        weights: Path | None = None,
+        local_objects: LocalObjects = no_objects,
     ):
         self._models = models
         self._house = EngineHouse(
@@ -86,6 +90,8 @@ class EngineDriver:
             confinement=confinement,
             gpus=DeviceMeter(gpu_uses),
             changed=changed,
+            weights=weights,
+            local_objects=local_objects,
         )
         self._stop_on_close = stop_on_close
         self._places: dict[str, _Place] = {}
@@ -115,6 +121,18 @@ class EngineDriver:
     def statuses(self) -> list[pb.WorkloadStatus]:
         """The status of every engine."""
         return [place.status() for place in self._places.values()]
+
+    def trained(self, identifier: str) -> TrainedEngine | None:
+        """Returns the way to train an engine; None while it does not serve.
+
+        Raises LookupError for one that is not here, has ended, or may not be trained.
+        """
+        place = self._places.get(identifier)
+        if place is None or not place.wanted or not place.workload.engine.training:
+            raise LookupError(identifier)
+        if place.status().phase in TERMINAL_PHASES:
+            raise LookupError(identifier)
+        return place.run.trained() if place.run is not None else None
 
     async def loads(self) -> dict[str, EngineLoad]:
         """Returns the load of each engine that serves, by its workload's id."""

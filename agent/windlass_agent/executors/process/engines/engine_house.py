@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.confinement import Confinement
-from windlass_agent.download import ModelCache
+from windlass_agent.download import LocalObjects, ModelCache, no_objects
 from windlass_agent.engines.port import EngineKind
 from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
@@ -32,6 +32,9 @@ class EngineHouse:
     confinement: Confinement
     gpus: DeviceMeter
     changed: Callable[[], None]
+    # Folders of weight versions that a volume has, or this machine's memory.
+    weights: Path | None = None
+    local_objects: LocalObjects = no_objects
 
     def files(self, workload_id: str) -> EngineFiles:
         """The files of an engine; the socket's name is short whatever the id."""
@@ -41,4 +44,5 @@ class EngineHouse:
             log=self.folder / f"{workload_id}.log",
             socket=self.sockets / f"e-{name}" / "s",
             adapters=self.folder / f"{workload_id}.adapters",
+            weights=self.folder / f"{workload_id}.weights",
         )

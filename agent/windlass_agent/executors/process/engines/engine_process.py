@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from windlass.confinement import Confinement, Walls, python_paths
+from windlass.confinement.environment import child_environment
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Process
 from windlass_agent.folders import private_folder, write_private
 from windlass_agent.machine.path_redaction import redact_paths
@@ -36,6 +36,8 @@ class EngineRecord(msgspec.Struct, kw_only=True):
     started: float = 0.0
     # What it has of the machine.
     allotment: Allotment = Allotment()
+    # Of one that may be trained: what its routes of training ask for.
+    training_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,36 @@ class EngineFiles:
     log: Path
     # In a folder of its own, which is all that the engine can write.
     socket: Path
-    # What it may load later on.
+    # What it may load later on: adapters, and versions of its weights.
     adapters: Path
+    weights: Path
 
     @property
     def name(self) -> str:
         """The workload's on this machine."""
         return self.record.stem
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the weights that a trained one keeps, from its first process to its last."""
+        return self.record.with_suffix(".checkpoints")
+
     def prepare(self) -> None:
         """Recreates the engine's folders."""
         self.remove_folders()
-        for folder in (self.socket.parent, self.adapters):
+        for folder in (self.socket.parent, self.adapters, self.weights):
             private_folder(folder)
 
     def remove(self) -> None:
         """Removes all files of the engine."""
         self.remove_folders()
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
         for path in (self.record, self.log):
             path.unlink(missing_ok=True)
 
     def remove_folders(self) -> None:
-        """Removes the engine's socket and its links to adapters."""
-        for folder in (self.socket.parent, self.adapters):
+        """Removes the engine's socket, and what it could load."""
+        for folder in (self.socket.parent, self.adapters, self.weights):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -82,7 +91,10 @@ def read_record(path: Path) -> EngineRecord | None:
 class EngineProcess:
     """A process that runs, in a session of its own."""
 
-    def __init__(self, process: Process, started: float, files: EngineFiles):
+    def __init__(
+        self, process: Process, started: float, files: EngineFiles, training_key: str = ""
+    ):
+        self.training_key = training_key
         self._process = process
         self._started = started
         self._files = files
@@ -102,7 +114,10 @@ class EngineProcess:
         command = engine.command(spec)
         address = str(files.socket)
         argument = next(word for word in command if address in word)
-        record = EngineRecord(workload=workload, argument=argument, allotment=allotment)
+        key = spec.training.key if spec.training else ""
+        record = EngineRecord(
+            workload=workload, argument=argument, allotment=allotment, training_key=key
+        )
         write_private(files.record, msgspec.json.encode(record))
         files.prepare()
         files.log.unlink(missing_ok=True)
@@ -110,10 +125,14 @@ class EngineProcess:
         for folder in folders:
             confinement.show(folder)
         confinement.show(files.adapters)
-        confinement.give(files.name, files.socket.parent)
+        own = (files.socket.parent, *([files.checkpoints] if spec.training else []))
+        if spec.training:
+            files.checkpoints.mkdir(mode=0o700, exist_ok=True)
+        confinement.show(files.weights)
+        confinement.give(files.name, *own)
         walls = Walls(
-            readable=(*python_paths(), *engine.programs(), *folders, files.adapters),
-            writable=(files.socket.parent,),
+            readable=(*python_paths(), *engine.programs(), *folders, files.adapters, files.weights),
+            writable=own,
             devices=allotment.nodes(),
         )
         limits = allotment.limits()
@@ -131,7 +150,7 @@ class EngineProcess:
             )
         record.pid, record.started = process.pid, processes.start_time(process.pid)
         write_private(files.record, msgspec.json.encode(record))
-        return cls(process, record.started, files)
+        return cls(process, record.started, files, key)
 
     @classmethod
     def find(cls, record: EngineRecord, files: EngineFiles) -> "EngineProcess | None":
@@ -140,7 +159,8 @@ class EngineProcess:
         if found is None:
             return None
         # An agent that died while starting it has not noted when.
-        return cls(found, record.started or processes.start_time(found.pid), files)
+        started = record.started or processes.start_time(found.pid)
+        return cls(found, started, files, record.training_key)
 
     def ended(self) -> bool:
         """Returns True if the process has ended."""

@@ -1,6 +1,7 @@
 """One engine on this machine: fetches its model, runs, and is restarted after a crash."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict
 from functools import partial
@@ -15,8 +16,17 @@ from windlass_agent.download import bytes_of, versions_of
 from windlass_agent.engines.adapters import AdapterSet
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.engines.metering import EngineMeter
-from windlass_agent.engines.port import EngineControl, EngineError, EngineKind, EngineSpec
+from windlass_agent.engines.port import (
+    CapabilityMissing,
+    EngineControl,
+    EngineError,
+    EngineKind,
+    EngineSpec,
+    TrainingAccess,
+)
 from windlass_agent.engines.shelf import Shelf
+from windlass_agent.engines.weights.following import WeightFollower
+from windlass_agent.engines.weights.trained import TrainedEngine
 from windlass_agent.executors import memory_advice
 from windlass_agent.executors.process.allotment import Allotment
 from windlass_agent.executors.process.engines import placing, readiness
@@ -66,15 +76,23 @@ class EngineRun:
         self._meter = EngineMeter(house.changed, lambda: house.gpus.use(self._allotment.devices))
         shelf = Shelf(self._files.adapters, house.confinement)
         self._adapters = AdapterSet(house.models, shelf, house.changed)
+        self._weights = WeightFollower(
+            self._files.weights,
+            house.confinement,
+            house.changed,
+            media=house.weights,
+            local=house.local_objects,
+        )
         self._quick_failures = 0
         # Whether the workload is what the control plane wants now; that of a record is older.
         self._is_told = process is None
         self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
 
     def apply(self, workload: pb.Workload) -> None:
-        """Applies newer adapters and URLs, and whether it should sleep."""
+        """Applies newer adapters, weights and URLs, and whether it should sleep."""
         self.workload, self._is_told = workload, True
         self._adapters.want(workload.engine.adapters)
+        self._weights.want(workload.engine.followed)
 
     def fits(self, workload: pb.Workload) -> bool:
         """True if the workload's spec can be applied to this run without a restart."""
@@ -86,6 +104,8 @@ class EngineRun:
     def status(self) -> pb.WorkloadStatus:
         """The status; id and generation are the caller's to fill."""
         running = self._phase == pb.PHASE_RUNNING
+        if running:
+            self._weights.told(self._capabilities)
         waits_for_gpus = self._house.places.waits_for_gpus(self.workload.id)
         return pb.WorkloadStatus(
             phase=self._phase,
@@ -96,6 +116,7 @@ class EngineRun:
             adapters=self._adapters.statuses() if running else (),
             capabilities=self._capabilities if running else None,
             load=self._meter.load() if running else None,
+            weights_error=self._weights.error if running else "",
         )
 
     async def load(self) -> EngineLoad | None:
@@ -107,6 +128,13 @@ class EngineRun:
         except EngineError as error:
             log.info("engine_load_unknown", engine=self.workload.id, error=str(error))
             return None
+
+    def trained(self) -> TrainedEngine | None:
+        """Returns the way to train it; None while it does not serve, or may not be trained."""
+        if self._control is None or self._process is None or not self._process.training_key:
+            return None
+        access = TrainingAccess(key=self._process.training_key, checkpoints=self._files.checkpoints)
+        return TrainedEngine(self._endpoint, access)
 
     async def end(self, *, drain: bool, leave: bool = False) -> None:
         """Ends the run and its process; `leave` lets the process live for the next agent.
@@ -160,7 +188,10 @@ class EngineRun:
             said = f"The engine {name!r} is not installed on this machine."
             several = "This machine runs no engine together with others."
             raise EngineFailure("NotInstalled", several if nodes > 1 else said)
-        return kind
+        try:
+            return kind.trained() if self.workload.engine.training else kind
+        except CapabilityMissing as error:
+            raise EngineFailure("TrainingUnavailable", f"{error}.") from error
 
     async def _live_once(self) -> None:
         """Runs one process until it ends by itself; raises EngineFailure after too many."""
@@ -254,12 +285,18 @@ class EngineRun:
                 gpus=len(self._allotment.devices),
                 sleeps=self.workload.engine.sleeps,
                 scratch=self._files.socket.parent,
+                training=self._new_access(),
             ),
             files=self._files,
             workload=self.workload.SerializeToString(),
             allotment=self._allotment,
             confinement=self._house.confinement,
         )
+
+    def _new_access(self) -> TrainingAccess | None:
+        if not self.workload.engine.training:
+            return None
+        return TrainingAccess(key=secrets.token_hex(32), checkpoints=self._files.checkpoints)
 
     async def _wait(self, process: EngineProcess, answers: Callable[[], Awaitable[bool]]) -> bool:
         """Waits until it answers; returns False if it ended first, raises EngineFailure if late."""
@@ -273,7 +310,12 @@ class EngineRun:
         spec, served = self.workload.engine, await control.served()
         model = self._house.models.path(spec.model_version_id)
         vision = await asyncio.to_thread(reads_images, model)
-        served = served.chosen(from_message(spec.arguments), sleeps=spec.sleeps, vision=vision)
+        served = served.chosen(
+            from_message(spec.arguments),
+            sleeps=spec.sleeps,
+            vision=vision,
+            training=bool(spec.training),
+        )
         self._capabilities = pb.EngineCapabilities(**asdict(served))
         if spec.sleeps and not self._is_told:
             spec.asleep = await control.asleep()
@@ -300,6 +342,7 @@ class EngineRun:
             if goes_on and self._should_answer(process):
                 goes_on = await self._answer(process, control)
         self._adapters.forget()
+        self._weights.forget()
         # Whoever sends requests hears so before its process has ended, which a device may delay.
         words = "" if process.ended() else process.last_words()
         self._become(pb.PHASE_STARTING, "Restarting", words)
@@ -308,10 +351,15 @@ class EngineRun:
         """Answers until it should sleep; returns False once the engine does not."""
         if self._is_told:
             self._adapters.want(self.workload.engine.adapters)
+            self._weights.want(self.workload.engine.followed)
+        # Before the first request, so that none is answered by older weights if they are there.
+        await self._weights.take(control, able=self._capabilities.weight_updates)
         self._endpoint, self._control = f"unix://{self._files.socket}", control
         self._become(pb.PHASE_RUNNING)
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(self._meter.keep(self.workload.id, control))]
+            following = self._weights.keep(control, able=self._capabilities.weight_updates)
+            keeping.append(group.create_task(following))
             if self._capabilities.adapters:
                 keeping.append(group.create_task(self._adapters.keep(control)))
             probing = group.create_task(readiness.until_silent(process, control))
@@ -342,6 +390,7 @@ def _lasting(spec: pb.EngineWorkload) -> pb.EngineWorkload:
     kept = pb.EngineWorkload()
     kept.CopyFrom(spec)
     kept.ClearField("adapters")
+    kept.ClearField("followed")
     kept.ClearField("model_files")
     kept.ClearField("draft_files")
     kept.ClearField("asleep")

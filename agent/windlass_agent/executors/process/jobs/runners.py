@@ -7,10 +7,10 @@ from pathlib import Path
 
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.confinement import Bare, Confinement, Walls
+from windlass.confinement.environment import child_environment
 from windlass_agent.executors import world
 from windlass_agent.executors.process import processes
 from windlass_agent.executors.process.allotment import Allotment
-from windlass_agent.executors.process.environment import child_environment
 from windlass_agent.executors.process.processes import Child
 
 RUNNER_COMMAND = (sys.executable, "-P", "-m", "windlass_agent.runner")

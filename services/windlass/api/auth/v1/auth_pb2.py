@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fwindlass/api/auth/v1/auth.proto\x12\x14windlass.api.auth.v1\x1a google/protobuf/descriptor.proto\"a\n\x04Rule\x12\x30\n\x08\x61udience\x18\x01 \x01(\x0e\x32\x1e.windlass.api.auth.v1.Audience\x12\x12\n\npermission\x18\x02 \x01(\t\x12\x13\n\x0b\x61udited_for\x18\x03 \x01(\t\"\x9f\x01\n\tPrincipal\x12\x17\n\x0forganization_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x13\n\x0bpermissions\x18\x06 \x03(\t\x12\x0e\n\x06models\x18\x07 \x03(\t\x12\x10\n\x08weakened\x18\x08 \x01(\x08\")\n\x11\x43\x65rtificateDemand\x12\x14\n\x0c\x63\x65rtificates\x18\x01 \x03(\x0c*\xa7\x01\n\x08\x41udience\x12\x18\n\x14\x41UDIENCE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41UDIENCE_ANONYMOUS\x10\x01\x12\x13\n\x0f\x41UDIENCE_TENANT\x10\x02\x12\x12\n\x0e\x41UDIENCE_AGENT\x10\x03\x12\x15\n\x11\x41UDIENCE_INTERNAL\x10\x04\x12\x13\n\x0f\x41UDIENCE_RUNNER\x10\x05\x12\x14\n\x10\x41UDIENCE_GATEWAY\x10\x06:J\n\x04rule\x12\x1e.google.protobuf.MethodOptions\x18\xdf\x8d\x03 \x01(\x0b\x32\x1a.windlass.api.auth.v1.Ruleb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fwindlass/api/auth/v1/auth.proto\x12\x14windlass.api.auth.v1\x1a google/protobuf/descriptor.proto\"x\n\x04Rule\x12\x30\n\x08\x61udience\x18\x01 \x01(\x0e\x32\x1e.windlass.api.auth.v1.Audience\x12\x12\n\npermission\x18\x02 \x01(\t\x12\x13\n\x0b\x61udited_for\x18\x03 \x01(\t\x12\x15\n\rfresh_sign_in\x18\x04 \x01(\x08\"\xc9\x01\n\tPrincipal\x12\x17\n\x0forganization_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x13\n\x0bpermissions\x18\x06 \x03(\t\x12\x0e\n\x06models\x18\x07 \x03(\t\x12\x10\n\x08weakened\x18\x08 \x01(\x08\x12\x18\n\x0b\x66resh_until\x18\t \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_fresh_until\")\n\x11\x43\x65rtificateDemand\x12\x14\n\x0c\x63\x65rtificates\x18\x01 \x03(\x0c*\xc0\x01\n\x08\x41udience\x12\x18\n\x14\x41UDIENCE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41UDIENCE_ANONYMOUS\x10\x01\x12\x13\n\x0f\x41UDIENCE_TENANT\x10\x02\x12\x12\n\x0e\x41UDIENCE_AGENT\x10\x03\x12\x15\n\x11\x41UDIENCE_INTERNAL\x10\x04\x12\x13\n\x0f\x41UDIENCE_RUNNER\x10\x05\x12\x14\n\x10\x41UDIENCE_GATEWAY\x10\x06\x12\x17\n\x13\x41UDIENCE_CONNECTING\x10\x07:J\n\x04rule\x12\x1e.google.protobuf.MethodOptions\x18\xdf\x8d\x03 \x01(\x0b\x32\x1a.windlass.api.auth.v1.Rule:?\n\x12\x61sks_fresh_sign_in\x12!.google.protobuf.EnumValueOptions\x18\xe0\x8d\x03 \x01(\x08:?\n\x16set_asks_fresh_sign_in\x12\x1d.google.protobuf.FieldOptions\x18\xe1\x8d\x03 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windlass.api.auth.v1.auth_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDIENCE']._serialized_start=396
-  _globals['_AUDIENCE']._serialized_end=563
+  _globals['_AUDIENCE']._serialized_start=461
+  _globals['_AUDIENCE']._serialized_end=653
   _globals['_RULE']._serialized_start=91
-  _globals['_RULE']._serialized_end=188
-  _globals['_PRINCIPAL']._serialized_start=191
-  _globals['_PRINCIPAL']._serialized_end=350
-  _globals['_CERTIFICATEDEMAND']._serialized_start=352
-  _globals['_CERTIFICATEDEMAND']._serialized_end=393
+  _globals['_RULE']._serialized_end=211
+  _globals['_PRINCIPAL']._serialized_start=214
+  _globals['_PRINCIPAL']._serialized_end=415
+  _globals['_CERTIFICATEDEMAND']._serialized_start=417
+  _globals['_CERTIFICATEDEMAND']._serialized_end=458
 # @@protoc_insertion_point(module_scope)

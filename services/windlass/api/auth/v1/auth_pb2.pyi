@@ -40,6 +40,10 @@ class _AudienceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """A runner inside a job, by the token of its attempt. Served by agents alone."""
     AUDIENCE_GATEWAY: _Audience.ValueType  # 6
     """A process that serves the gateway, by its signed service token."""
+    AUDIENCE_CONNECTING: _Audience.ValueType  # 7
+    """A process that serves the gateway or the tuning service, by its signed service token: only
+    they connect to workloads.
+    """
 
 class Audience(_Audience, metaclass=_AudienceEnumTypeWrapper):
     """Who may call an RPC. An RPC without a rule is refused."""
@@ -57,6 +61,10 @@ AUDIENCE_RUNNER: Audience.ValueType  # 5
 """A runner inside a job, by the token of its attempt. Served by agents alone."""
 AUDIENCE_GATEWAY: Audience.ValueType  # 6
 """A process that serves the gateway, by its signed service token."""
+AUDIENCE_CONNECTING: Audience.ValueType  # 7
+"""A process that serves the gateway or the tuning service, by its signed service token: only
+they connect to workloads.
+"""
 Global___Audience: typing_extensions.TypeAlias = Audience
 
 @typing.final
@@ -68,6 +76,7 @@ class Rule(google.protobuf.message.Message):
     AUDIENCE_FIELD_NUMBER: builtins.int
     PERMISSION_FIELD_NUMBER: builtins.int
     AUDITED_FOR_FIELD_NUMBER: builtins.int
+    FRESH_SIGN_IN_FIELD_NUMBER: builtins.int
     audience: Global___Audience.ValueType
     permission: builtins.str
     """`<resource>.<verb>`, for the tenant audience only."""
@@ -75,14 +84,19 @@ class Rule(google.protobuf.message.Message):
     """Of a read that shows what is others': the audit log has it where the caller has this
     permission too.
     """
+    fresh_sign_in: builtins.bool
+    """A dangerous step: of a session it wants that its person has shown lately who they are. Keys and
+    workloads, of whom nobody can ask that, take it as they are.
+    """
     def __init__(
         self,
         *,
         audience: Global___Audience.ValueType = ...,
         permission: builtins.str = ...,
         audited_for: builtins.str = ...,
+        fresh_sign_in: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["audience", b"audience", "audited_for", b"audited_for", "permission", b"permission"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audience", b"audience", "audited_for", b"audited_for", "fresh_sign_in", b"fresh_sign_in", "permission", b"permission"]) -> None: ...
 
 Global___Rule: typing_extensions.TypeAlias = Rule
 
@@ -100,6 +114,7 @@ class Principal(google.protobuf.message.Message):
     PERMISSIONS_FIELD_NUMBER: builtins.int
     MODELS_FIELD_NUMBER: builtins.int
     WEAKENED_FIELD_NUMBER: builtins.int
+    FRESH_UNTIL_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
     """Empty for a call that concerns no project."""
@@ -108,6 +123,10 @@ class Principal(google.protobuf.message.Message):
     """The API key that authenticated the call; empty for other credentials."""
     weakened: builtins.bool
     """A session that lacks what only owners may, until its person signs in anew."""
+    fresh_until: builtins.int
+    """Of a session: Unix seconds until which it takes dangerous steps; 0: it is not known when its
+    person showed who they are. Unset: nobody asks.
+    """
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -129,8 +148,11 @@ class Principal(google.protobuf.message.Message):
         permissions: collections.abc.Iterable[builtins.str] | None = ...,
         models: collections.abc.Iterable[builtins.str] | None = ...,
         weakened: builtins.bool = ...,
+        fresh_until: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["key_id", b"key_id", "models", b"models", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "user_id", b"user_id", "weakened", b"weakened"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_fresh_until", b"_fresh_until", "fresh_until", b"fresh_until"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_fresh_until", b"_fresh_until", "fresh_until", b"fresh_until", "key_id", b"key_id", "models", b"models", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "user_id", b"user_id", "weakened", b"weakened"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_fresh_until", b"_fresh_until"]) -> typing.Literal["fresh_until"] | None: ...
 
 Global___Principal: typing_extensions.TypeAlias = Principal
 
@@ -153,4 +175,10 @@ class CertificateDemand(google.protobuf.message.Message):
 Global___CertificateDemand: typing_extensions.TypeAlias = CertificateDemand
 
 RULE_FIELD_NUMBER: builtins.int
+ASKS_FRESH_SIGN_IN_FIELD_NUMBER: builtins.int
+SET_ASKS_FRESH_SIGN_IN_FIELD_NUMBER: builtins.int
 rule: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, Global___Rule]
+asks_fresh_sign_in: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, builtins.bool]
+"""A change whose request has this value, wherever in it, is a dangerous step too."""
+set_asks_fresh_sign_in: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, builtins.bool]
+"""A change whose request sets this field, wherever in it, is a dangerous step too."""

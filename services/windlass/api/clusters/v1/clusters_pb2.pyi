@@ -13,6 +13,7 @@ import sys
 import typing
 import windlass.api.jobs.v1.jobs_pb2
 import windlass.api.models.v1.models_pb2
+import windlass.api.users.v1.users_pb2
 
 if sys.version_info >= (3, 10):
     import typing as typing_extensions
@@ -36,6 +37,8 @@ class _WorkloadKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Runs nothing: something to be written on an object that is there."""
     WORKLOAD_KIND_FILES: _WorkloadKind.ValueType  # 4
     """Runs nothing of a tenant's: files to be brought to where engines look for them."""
+    WORKLOAD_KIND_ENGINE_TRAINING: _WorkloadKind.ValueType  # 5
+    """Runs within an engine that is there: a training of its weights, or a checkpoint of them."""
 
 class WorkloadKind(_WorkloadKind, metaclass=_WorkloadKindEnumTypeWrapper): ...
 
@@ -48,6 +51,8 @@ WORKLOAD_KIND_STATUS_MIRROR: WorkloadKind.ValueType  # 3
 """Runs nothing: something to be written on an object that is there."""
 WORKLOAD_KIND_FILES: WorkloadKind.ValueType  # 4
 """Runs nothing of a tenant's: files to be brought to where engines look for them."""
+WORKLOAD_KIND_ENGINE_TRAINING: WorkloadKind.ValueType  # 5
+"""Runs within an engine that is there: a training of its weights, or a checkpoint of them."""
 Global___WorkloadKind: typing_extensions.TypeAlias = WorkloadKind
 
 class _DesiredState:
@@ -779,6 +784,7 @@ class Workload(google.protobuf.message.Message):
     GUEST_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     PREFETCH_FIELD_NUMBER: builtins.int
+    ENGINE_TRAINING_FIELD_NUMBER: builtins.int
     id: builtins.str
     kind: Global___WorkloadKind.ValueType
     owner: builtins.str
@@ -807,6 +813,8 @@ class Workload(google.protobuf.message.Message):
     def note(self) -> Global___ObjectNote: ...
     @property
     def prefetch(self) -> Global___PrefetchWorkload: ...
+    @property
+    def engine_training(self) -> Global___EngineTrainingWorkload: ...
     def __init__(
         self,
         *,
@@ -827,10 +835,11 @@ class Workload(google.protobuf.message.Message):
         guest: Global___GuestWorkload | None = ...,
         note: Global___ObjectNote | None = ...,
         prefetch: Global___PrefetchWorkload | None = ...,
+        engine_training: Global___EngineTrainingWorkload | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "prefetch", b"prefetch", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "prefetch", b"prefetch", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note", "prefetch"] | None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "engine_training", b"engine_training", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "prefetch", b"prefetch", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "engine_training", b"engine_training", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "prefetch", b"prefetch", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note", "prefetch", "engine_training"] | None: ...
 
 Global___Workload: typing_extensions.TypeAlias = Workload
 
@@ -975,6 +984,9 @@ class EngineWorkload(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     DEDICATED_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    FOLLOWED_FIELD_NUMBER: builtins.int
+    TRAINER_FIELD_NUMBER: builtins.int
     engine: builtins.str
     """Kind of engine: see windlass.engine_arguments."""
     model: builtins.str
@@ -1000,6 +1012,8 @@ class EngineWorkload(google.protobuf.message.Message):
     """`low` or `high`; empty: the usual one."""
     dedicated: builtins.bool
     """It serves its only adapter, and no request for the model itself."""
+    training: builtins.str
+    """It may be trained in its own memory: `hogwild`, `fenced` or `shadow`; empty: it may not."""
     @property
     def model_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     @property
@@ -1014,6 +1028,14 @@ class EngineWorkload(google.protobuf.message.Message):
 
     @property
     def draft_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
+    @property
+    def followed(self) -> Global___FollowedWeights:
+        """Of an engine that follows a run: the weights that it should have in place of its model's."""
+
+    @property
+    def trainer(self) -> Global___TrainerProcess:
+        """Set: it trains the model or samples for the tuning service, and answers nobody else."""
+
     def __init__(
         self,
         *,
@@ -1035,11 +1057,213 @@ class EngineWorkload(google.protobuf.message.Message):
         memory_bytes: builtins.int = ...,
         priority: builtins.str = ...,
         dedicated: builtins.bool = ...,
+        training: builtins.str = ...,
+        followed: Global___FollowedWeights | None = ...,
+        trainer: Global___TrainerProcess | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["arguments", b"arguments", "stack", b"stack"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "dedicated", b"dedicated", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["arguments", b"arguments", "followed", b"followed", "stack", b"stack", "trainer", b"trainer"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "adapters", b"adapters", "arguments", b"arguments", "asleep", b"asleep", "dedicated", b"dedicated", "draft_files", b"draft_files", "draft_version_id", b"draft_version_id", "engine", b"engine", "followed", b"followed", "gpus", b"gpus", "max_adapters", b"max_adapters", "memory_bytes", b"memory_bytes", "model", b"model", "model_files", b"model_files", "model_version_id", b"model_version_id", "nodes", b"nodes", "priority", b"priority", "sleeps", b"sleeps", "stack", b"stack", "trainer", b"trainer", "training", b"training"]) -> None: ...
 
 Global___EngineWorkload: typing_extensions.TypeAlias = EngineWorkload
+
+@typing.final
+class EngineTrainingWorkload(google.protobuf.message.Message):
+    """A training of an engine of the same cluster in its own memory, or a checkpoint of its weights.
+    It is done once, by its workload's id, and no more once the engine has ended. Where it should be
+    STOPPED, a training ends at its next step.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENGINE_ID_FIELD_NUMBER: builtins.int
+    REQUEST_FIELD_NUMBER: builtins.int
+    UPLOADS_FIELD_NUMBER: builtins.int
+    engine_id: builtins.str
+    """The engine's workload."""
+    @property
+    def request(self) -> windlass.api.models.v1.models_pb2.FileUrl:
+        """The request, in JSON, as the plugin of the engine reads it; unset for a checkpoint."""
+
+    @property
+    def uploads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
+        """Of a checkpoint: where to put the files of its weights, each of the size that it has."""
+
+    def __init__(
+        self,
+        *,
+        engine_id: builtins.str = ...,
+        request: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
+        uploads: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["engine_id", b"engine_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
+
+Global___EngineTrainingWorkload: typing_extensions.TypeAlias = EngineTrainingWorkload
+
+@typing.final
+class EngineTrainingStatus(google.protobuf.message.Message):
+    """What became of a training, as its engine says."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: builtins.int
+    RECENT_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    KEPT_STEPS_FIELD_NUMBER: builtins.int
+    steps: builtins.int
+    total_steps: builtins.int
+    kept_steps: builtins.int
+    """Of one that has failed and whose last good version was put back: its steps."""
+    @property
+    def recent(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EngineTrainingStep]:
+        """The newest ones, the last at the end; at most 100."""
+
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
+        """Of a checkpoint: the files that were put, with their digests and without URLs."""
+
+    def __init__(
+        self,
+        *,
+        steps: builtins.int = ...,
+        total_steps: builtins.int = ...,
+        recent: collections.abc.Iterable[Global___EngineTrainingStep] | None = ...,
+        files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        kept_steps: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "kept_steps", b"kept_steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "files", b"files", "kept_steps", b"kept_steps", "recent", b"recent", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_kept_steps", b"_kept_steps"]) -> typing.Literal["kept_steps"] | None: ...
+
+Global___EngineTrainingStatus: typing_extensions.TypeAlias = EngineTrainingStatus
+
+@typing.final
+class EngineTrainingStep(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    HELD_OUT_LOSS_FIELD_NUMBER: builtins.int
+    KL_FIELD_NUMBER: builtins.int
+    step: builtins.int
+    loss: builtins.float
+    tokens: builtins.int
+    seconds: builtins.float
+    held_out_loss: builtins.float
+    """Of a step after which a guard measured."""
+    kl: builtins.float
+    def __init__(
+        self,
+        *,
+        step: builtins.int = ...,
+        loss: builtins.float = ...,
+        tokens: builtins.int = ...,
+        seconds: builtins.float = ...,
+        held_out_loss: builtins.float | None = ...,
+        kl: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_held_out_loss", b"_held_out_loss", "_kl", b"_kl", "held_out_loss", b"held_out_loss", "kl", b"kl"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_held_out_loss", b"_held_out_loss", "_kl", b"_kl", "held_out_loss", b"held_out_loss", "kl", b"kl", "loss", b"loss", "seconds", b"seconds", "step", b"step", "tokens", b"tokens"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_held_out_loss", b"_held_out_loss"]) -> typing.Literal["held_out_loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kl", b"_kl"]) -> typing.Literal["kl"] | None: ...
+
+Global___EngineTrainingStep: typing_extensions.TypeAlias = EngineTrainingStep
+
+@typing.final
+class FollowedWeights(google.protobuf.message.Message):
+    """Weights of a run that an engine takes in place, without a restart."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    VERSIONS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    FOLDER_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    message: builtins.str
+    """Why there is none; empty otherwise."""
+    folder: builtins.str
+    """Name of the folder that has them, where a volume or the memory of one machine is the medium."""
+    @property
+    def versions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WeightVersion]:
+        """All that lead to the newest, which is the last. None: the engine keeps what it has."""
+
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        versions: collections.abc.Iterable[Global___WeightVersion] | None = ...,
+        message: builtins.str = ...,
+        folder: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["folder", b"folder", "message", b"message", "run_id", b"run_id", "versions", b"versions"]) -> None: ...
+
+Global___FollowedWeights: typing_extensions.TypeAlias = FollowedWeights
+
+@typing.final
+class WeightVersion(google.protobuf.message.Message):
+    """A version of a run's weights, as windlass.weight_versions writes it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    version: builtins.int
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
+        """None where a folder has them."""
+
+    def __init__(
+        self,
+        *,
+        version: builtins.int = ...,
+        files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "version", b"version"]) -> None: ...
+
+Global___WeightVersion: typing_extensions.TypeAlias = WeightVersion
+
+@typing.final
+class TrainerProcess(google.protobuf.message.Message):
+    """A process of the tuning service, which calls it by windlass.api.trainer.v1."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: builtins.int
+    MAX_RANK_FIELD_NUMBER: builtins.int
+    FULL_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
+    TOKEN_SHA256_FIELD_NUMBER: builtins.int
+    role: builtins.str
+    """`trainer` or `sampler`."""
+    max_rank: builtins.int
+    full: builtins.bool
+    """It trains all parameters for one run, by an engine of that name or ours, in so many processes;
+    or samples for one session from what such a run saved.
+    """
+    engine: builtins.str
+    processes: builtins.int
+    token_sha256: builtins.bytes
+    """SHA-256 of the token that its caller shows."""
+    def __init__(
+        self,
+        *,
+        role: builtins.str = ...,
+        max_rank: builtins.int = ...,
+        full: builtins.bool = ...,
+        engine: builtins.str = ...,
+        processes: builtins.int = ...,
+        token_sha256: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engine", b"engine", "full", b"full", "max_rank", b"max_rank", "processes", b"processes", "role", b"role", "token_sha256", b"token_sha256"]) -> None: ...
+
+Global___TrainerProcess: typing_extensions.TypeAlias = TrainerProcess
 
 @typing.final
 class PrefetchWorkload(google.protobuf.message.Message):
@@ -1335,8 +1559,11 @@ class AdapterSpec(google.protobuf.message.Message):
     ID_FIELD_NUMBER: builtins.int
     VERSION_ID_FIELD_NUMBER: builtins.int
     FILES_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
     id: builtins.str
     version_id: builtins.str
+    project_id: builtins.str
+    """Whose it is, which may be another's than the engine."""
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
     def __init__(
@@ -1345,8 +1572,9 @@ class AdapterSpec(google.protobuf.message.Message):
         id: builtins.str = ...,
         version_id: builtins.str = ...,
         files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        project_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["files", b"files", "id", b"id", "version_id", b"version_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "id", b"id", "project_id", b"project_id", "version_id", b"version_id"]) -> None: ...
 
 Global___AdapterSpec: typing_extensions.TypeAlias = AdapterSpec
 
@@ -1369,6 +1597,8 @@ class WorkloadStatus(google.protobuf.message.Message):
     OBJECT_STATUS_FIELD_NUMBER: builtins.int
     LOG_TAIL_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    WEIGHTS_ERROR_FIELD_NUMBER: builtins.int
     workload_id: builtins.str
     generation: builtins.int
     phase: Global___Phase.ValueType
@@ -1387,6 +1617,8 @@ class WorkloadStatus(google.protobuf.message.Message):
     object_status: builtins.bytes
     """Of a guest: the `status` of its object, as JSON, and the end of its pods' logs."""
     log_tail: builtins.str
+    weights_error: builtins.str
+    """Why a running engine has not the weights that it should follow; empty otherwise."""
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Observation]:
         """Kueue's or Kubernetes' view of it, the newest last, at most 16."""
@@ -1400,6 +1632,10 @@ class WorkloadStatus(google.protobuf.message.Message):
     @property
     def load(self) -> Global___ServingLoad:
         """Of a running engine; absent where its agent does not say."""
+
+    @property
+    def training(self) -> Global___EngineTrainingStatus:
+        """Of a training of an engine."""
 
     def __init__(
         self,
@@ -1419,9 +1655,11 @@ class WorkloadStatus(google.protobuf.message.Message):
         object_status: builtins.bytes = ...,
         log_tail: builtins.str = ...,
         load: Global___ServingLoad | None = ...,
+        training: Global___EngineTrainingStatus | None = ...,
+        weights_error: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "workload_id", b"workload_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load", "training", b"training"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "cluster_id", b"cluster_id", "endpoint", b"endpoint", "generation", b"generation", "load", b"load", "log_tail", b"log_tail", "message", b"message", "object_status", b"object_status", "observations", b"observations", "phase", b"phase", "queue", b"queue", "queue_position", b"queue_position", "reason", b"reason", "training", b"training", "weights_error", b"weights_error", "workload_id", b"workload_id"]) -> None: ...
 
 Global___WorkloadStatus: typing_extensions.TypeAlias = WorkloadStatus
 
@@ -1558,6 +1796,7 @@ class EngineCapabilities(google.protobuf.message.Message):
     CACHE_SALT_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     VISION_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
     adapters: builtins.bool
     weight_updates: builtins.bool
     """Replace weights in place at version N."""
@@ -1572,6 +1811,8 @@ class EngineCapabilities(google.protobuf.message.Message):
     """The one task that it was started for, `embed` or `score`; empty for one that generates."""
     vision: builtins.bool
     """It reads the images of chats."""
+    training: builtins.bool
+    """It may be trained in its own memory."""
     @property
     def routes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Routes of the gateway's own table that it has beside OpenAI's, such as `/v1/score`."""
@@ -1590,8 +1831,9 @@ class EngineCapabilities(google.protobuf.message.Message):
         cache_salt: builtins.bool = ...,
         task: builtins.str = ...,
         vision: builtins.bool = ...,
+        training: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "task", b"task", "vision", b"vision", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "cache_salt", b"cache_salt", "context_length", b"context_length", "embeddings", b"embeddings", "max_concurrency", b"max_concurrency", "routes", b"routes", "sleep", b"sleep", "task", b"task", "training", b"training", "vision", b"vision", "weight_updates", b"weight_updates", "weight_version", b"weight_version"]) -> None: ...
 
 Global___EngineCapabilities: typing_extensions.TypeAlias = EngineCapabilities
 
@@ -1614,6 +1856,7 @@ class Cluster(google.protobuf.message.Message):
     MAX_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
     EMBEDDED_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     created_at: builtins.int
@@ -1627,6 +1870,8 @@ class Cluster(google.protobuf.message.Message):
     max_engine_slots: builtins.int
     embedded: builtins.bool
     """It is the agent inside a server, which the server reaches by sockets of its own."""
+    geography: builtins.str
+    """Where it is, as its operator says; empty: nobody says."""
     @property
     def capacity(self) -> Global___Capacity: ...
     @property
@@ -1655,9 +1900,10 @@ class Cluster(google.protobuf.message.Message):
         max_engine_slots: builtins.int = ...,
         embedded: builtins.bool = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        geography: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "agent_version", b"agent_version", "capacity", b"capacity", "created_at", b"created_at", "embedded", b"embedded", "executor", b"executor", "id", b"id", "last_seen_at", b"last_seen_at", "live", b"live", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "name", b"name", "roles", b"roles", "shared", b"shared", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "agent_version", b"agent_version", "capacity", b"capacity", "created_at", b"created_at", "embedded", b"embedded", "executor", b"executor", "geography", b"geography", "id", b"id", "last_seen_at", b"last_seen_at", "live", b"live", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "name", b"name", "roles", b"roles", "shared", b"shared", "warnings", b"warnings"]) -> None: ...
 
 Global___Cluster: typing_extensions.TypeAlias = Cluster
 
@@ -1673,6 +1919,7 @@ class ClusterPolicy(google.protobuf.message.Message):
     ADDRESSES_FIELD_NUMBER: builtins.int
     MAX_SLOTS_FIELD_NUMBER: builtins.int
     MAX_ENGINE_SLOTS_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
     executor: builtins.str
     """`kubernetes`, or `process` for a machine; empty at registration for `kubernetes`."""
     shared: builtins.bool
@@ -1680,6 +1927,8 @@ class ClusterPolicy(google.protobuf.message.Message):
     max_slots: builtins.int
     """Of what its agent offers, at most so much counts; 0 for the platform's own bound."""
     max_engine_slots: builtins.int
+    geography: builtins.str
+    """Where it is, such as `EU`; it alone gets what projects of that geography have."""
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What it may be given: `jobs`, `engines`; empty at registration for both."""
@@ -1697,8 +1946,9 @@ class ClusterPolicy(google.protobuf.message.Message):
         addresses: collections.abc.Iterable[builtins.str] | None = ...,
         max_slots: builtins.int = ...,
         max_engine_slots: builtins.int = ...,
+        geography: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "executor", b"executor", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "roles", b"roles", "shared", b"shared"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "executor", b"executor", "geography", b"geography", "max_engine_slots", b"max_engine_slots", "max_slots", b"max_slots", "roles", b"roles", "shared", b"shared"]) -> None: ...
 
 Global___ClusterPolicy: typing_extensions.TypeAlias = ClusterPolicy
 
@@ -1730,6 +1980,8 @@ class Capacity(google.protobuf.message.Message):
     MODEL_VERSIONS_FIELD_NUMBER: builtins.int
     EACH_ENGINE_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
+    TRAINING_ENGINES_FIELD_NUMBER: builtins.int
+    TRAINS_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -1748,6 +2000,8 @@ class Capacity(google.protobuf.message.Message):
     """It keeps weights that were fetched for whichever engine comes next."""
     draining: builtins.bool
     """The agent is about to stop: what goes through it ends, and new requests go elsewhere."""
+    trains: builtins.bool
+    """It runs trainers of the tuning service."""
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -1794,6 +2048,10 @@ class Capacity(google.protobuf.message.Message):
     def each_engine(self) -> Global___EngineShare:
         """Of Kubernetes: what an engine takes whose serving asks for nothing; memory 0: by its weights."""
 
+    @property
+    def training_engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Kinds of engines that can be trained in their own memory there."""
+
     def __init__(
         self,
         *,
@@ -1821,9 +2079,11 @@ class Capacity(google.protobuf.message.Message):
         model_versions: collections.abc.Iterable[builtins.str] | None = ...,
         each_engine: Global___EngineShare | None = ...,
         draining: builtins.bool = ...,
+        training_engines: collections.abc.Iterable[builtins.str] | None = ...,
+        trains: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["direct", b"direct", "each_engine", b"each_engine", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "draining", b"draining", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "draining", b"draining", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "training_engines", b"training_engines", "trains", b"trains", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 
@@ -2588,6 +2848,7 @@ class ListCapacityResponse(google.protobuf.message.Message):
     ASSIGNMENTS_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
     SHARED_AWAY_FIELD_NUMBER: builtins.int
+    RESIDENCIES_FIELD_NUMBER: builtins.int
     shared_away: builtins.bool
     """A cluster that every project may use for jobs is away, and what it has is not known."""
     @property
@@ -2598,6 +2859,10 @@ class ListCapacityResponse(google.protobuf.message.Message):
     def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClusterQueues]:
         """Of clusters with Kueue: all ClusterQueues, for headroom."""
 
+    @property
+    def residencies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.users.v1.users_pb2.Residency]:
+        """Projects that have a geography."""
+
     def __init__(
         self,
         *,
@@ -2605,8 +2870,9 @@ class ListCapacityResponse(google.protobuf.message.Message):
         assignments: collections.abc.Iterable[Global___Assignment] | None = ...,
         queues: collections.abc.Iterable[Global___ClusterQueues] | None = ...,
         shared_away: builtins.bool = ...,
+        residencies: collections.abc.Iterable[windlass.api.users.v1.users_pb2.Residency] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues", "shared_away", b"shared_away"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "clusters", b"clusters", "queues", b"queues", "residencies", b"residencies", "shared_away", b"shared_away"]) -> None: ...
 
 Global___ListCapacityResponse: typing_extensions.TypeAlias = ListCapacityResponse
 

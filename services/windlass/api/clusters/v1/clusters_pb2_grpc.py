@@ -1008,7 +1008,8 @@ class ClustersInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutWorkload(self, request, context):
-        """Creates or replaces a workload; idempotent; an older generation is refused.
+        """Creates or replaces a workload; idempotent; an older generation is refused, and with
+        FAILED_PRECONDITION `geography_mismatch` what may not be in its cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1012,7 +1012,9 @@ class ClustersInternalServiceStub(typing.Generic[_ClustersInternalServiceAuthent
     """
 
     PutWorkload: _ClustersInternalServicePutWorkloadType
-    """Creates or replaces a workload; idempotent; an older generation is refused."""
+    """Creates or replaces a workload; idempotent; an older generation is refused, and with
+    FAILED_PRECONDITION `geography_mismatch` what may not be in its cluster.
+    """
 
     LookupIssuer: _ClustersInternalServiceLookupIssuerType
     """Who signs the tokens of a cluster's service accounts, as its agent says, and which projects
@@ -1098,7 +1100,9 @@ class ClustersInternalServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.clusters.v1.clusters_pb2.PutWorkloadRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse, collections.abc.Awaitable[windlass.api.clusters.v1.clusters_pb2.PutWorkloadResponse]]:
-        """Creates or replaces a workload; idempotent; an older generation is refused."""
+        """Creates or replaces a workload; idempotent; an older generation is refused, and with
+        FAILED_PRECONDITION `geography_mismatch` what may not be in its cluster.
+        """
 
     @abc.abstractmethod
     def LookupIssuer(

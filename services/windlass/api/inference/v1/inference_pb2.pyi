@@ -20,6 +20,31 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _EngineTrainingState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _EngineTrainingStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_EngineTrainingState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ENGINE_TRAINING_STATE_UNSPECIFIED: _EngineTrainingState.ValueType  # 0
+    ENGINE_TRAINING_STATE_QUEUED: _EngineTrainingState.ValueType  # 1
+    """It waits for the engine, or for what was asked before."""
+    ENGINE_TRAINING_STATE_RUNNING: _EngineTrainingState.ValueType  # 2
+    ENGINE_TRAINING_STATE_SUCCEEDED: _EngineTrainingState.ValueType  # 3
+    ENGINE_TRAINING_STATE_FAILED: _EngineTrainingState.ValueType  # 4
+    ENGINE_TRAINING_STATE_CANCELLED: _EngineTrainingState.ValueType  # 5
+
+class EngineTrainingState(_EngineTrainingState, metaclass=_EngineTrainingStateEnumTypeWrapper): ...
+
+ENGINE_TRAINING_STATE_UNSPECIFIED: EngineTrainingState.ValueType  # 0
+ENGINE_TRAINING_STATE_QUEUED: EngineTrainingState.ValueType  # 1
+"""It waits for the engine, or for what was asked before."""
+ENGINE_TRAINING_STATE_RUNNING: EngineTrainingState.ValueType  # 2
+ENGINE_TRAINING_STATE_SUCCEEDED: EngineTrainingState.ValueType  # 3
+ENGINE_TRAINING_STATE_FAILED: EngineTrainingState.ValueType  # 4
+ENGINE_TRAINING_STATE_CANCELLED: EngineTrainingState.ValueType  # 5
+Global___EngineTrainingState: typing_extensions.TypeAlias = EngineTrainingState
+
 class _PrefetchState:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -64,6 +89,8 @@ class Engine(google.protobuf.message.Message):
     QUEUE_POSITION_FIELD_NUMBER: builtins.int
     REQUESTS_FIELD_NUMBER: builtins.int
     PLACEMENT_REASON_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
+    WEIGHT_VERSION_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     cluster_id: builtins.str
@@ -89,6 +116,11 @@ class Engine(google.protobuf.message.Message):
     """Requests in it, of whomever; absent where it does not say."""
     placement_reason: builtins.str
     """Why it was placed in its cluster, in words; empty for engines of before."""
+    follow: builtins.str
+    """`tinker://RUN` of the run whose weights it follows, and the version that it answers by; 0: its
+    model's own.
+    """
+    weight_version: builtins.int
     @property
     def adapters(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -109,9 +141,11 @@ class Engine(google.protobuf.message.Message):
         queue_position: builtins.int = ...,
         requests: builtins.int | None = ...,
         placement_reason: builtins.str = ...,
+        follow: builtins.str = ...,
+        weight_version: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "cache_percent", b"cache_percent", "gpu_percent", b"gpu_percent", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "placement_reason", b"placement_reason", "queue_position", b"queue_position", "replica", b"replica", "requests", b"requests", "wait_seconds", b"wait_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cache_percent", b"_cache_percent", "_gpu_percent", b"_gpu_percent", "_requests", b"_requests", "_wait_seconds", b"_wait_seconds", "adapters", b"adapters", "cache_percent", b"cache_percent", "cluster_id", b"cluster_id", "created_at", b"created_at", "engine", b"engine", "follow", b"follow", "gpu_percent", b"gpu_percent", "id", b"id", "message", b"message", "model", b"model", "phase", b"phase", "placement_reason", b"placement_reason", "queue_position", b"queue_position", "replica", b"replica", "requests", b"requests", "wait_seconds", b"wait_seconds", "weight_version", b"weight_version"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cache_percent", b"_cache_percent"]) -> typing.Literal["cache_percent"] | None: ...
     @typing.overload
@@ -207,6 +241,8 @@ class Serving(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     DEDICATED_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     """Engines that run whether or not somebody asks."""
@@ -249,6 +285,10 @@ class Serving(google.protobuf.message.Message):
     """`low`, `normal` or `high`, against other servings."""
     dedicated: builtins.bool
     """Of a fine-tuned model: it has engines of its own, which run its base and serve it alone."""
+    training: builtins.str
+    """How its engine may be trained in its own memory: `hogwild`, `fenced` or `shadow`; empty: not."""
+    follow: builtins.str
+    """`tinker://RUN`: its engines take each version of the run's weights in place; empty: none."""
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -289,9 +329,11 @@ class Serving(google.protobuf.message.Message):
         memory_bytes: builtins.int = ...,
         priority: builtins.str = ...,
         dedicated: builtins.bool = ...,
+        training: builtins.str = ...,
+        follow: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arguments", b"arguments", "derived_arguments", b"derived_arguments"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "derived_arguments", b"derived_arguments", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "priority", b"priority", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "derived_arguments", b"derived_arguments", "engine", b"engine", "follow", b"follow", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "message", b"message", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "preset", b"preset", "priority", b"priority", "ready_replicas", b"ready_replicas", "replicas", b"replicas", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "training", b"training", "updated_at", b"updated_at"]) -> None: ...
 
 Global___Serving: typing_extensions.TypeAlias = Serving
 
@@ -361,6 +403,8 @@ class PutServingRequest(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     DEDICATED_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
     model: builtins.str
     min_replicas: builtins.int
     engine: builtins.str
@@ -381,6 +425,9 @@ class PutServingRequest(google.protobuf.message.Message):
     memory_bytes: builtins.int
     priority: builtins.str
     dedicated: builtins.bool
+    training: builtins.str
+    """Unset: as it is, or not at all."""
+    follow: builtins.str
     @property
     def arguments(self) -> windlass.api.clusters.v1.clusters_pb2.EngineArguments: ...
     @property
@@ -409,13 +456,17 @@ class PutServingRequest(google.protobuf.message.Message):
         memory_bytes: builtins.int | None = ...,
         priority: builtins.str | None = ...,
         dedicated: builtins.bool | None = ...,
+        training: builtins.str | None = ...,
+        follow: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "dedicated", b"dedicated", "memory_bytes", b"memory_bytes", "priority", b"priority", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "engine", b"engine", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "priority", b"priority", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_follow", b"_follow", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "_training", b"_training", "accelerator", b"accelerator", "arguments", b"arguments", "dedicated", b"dedicated", "follow", b"follow", "memory_bytes", b"memory_bytes", "priority", b"priority", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_wait_seconds", b"target_wait_seconds", "training", b"training"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_accelerator", b"_accelerator", "_dedicated", b"_dedicated", "_follow", b"_follow", "_memory_bytes", b"_memory_bytes", "_priority", b"_priority", "_sleep_seconds", b"_sleep_seconds", "_target_cache", b"_target_cache", "_target_gpu", b"_target_gpu", "_target_wait_seconds", b"_target_wait_seconds", "_training", b"_training", "accelerator", b"accelerator", "arguments", b"arguments", "clusters", b"clusters", "dedicated", b"dedicated", "engine", b"engine", "follow", b"follow", "gpus", b"gpus", "idle_seconds", b"idle_seconds", "max_replicas", b"max_replicas", "memory_bytes", b"memory_bytes", "min_replicas", b"min_replicas", "model", b"model", "nodes", b"nodes", "priority", b"priority", "schedule", b"schedule", "sleep_seconds", b"sleep_seconds", "target_cache", b"target_cache", "target_gpu", b"target_gpu", "target_requests", b"target_requests", "target_wait_seconds", b"target_wait_seconds", "training", b"training"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_accelerator", b"_accelerator"]) -> typing.Literal["accelerator"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_dedicated", b"_dedicated"]) -> typing.Literal["dedicated"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_follow", b"_follow"]) -> typing.Literal["follow"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_bytes", b"_memory_bytes"]) -> typing.Literal["memory_bytes"] | None: ...
     @typing.overload
@@ -428,6 +479,8 @@ class PutServingRequest(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_target_gpu", b"_target_gpu"]) -> typing.Literal["target_gpu"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_wait_seconds", b"_target_wait_seconds"]) -> typing.Literal["target_wait_seconds"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_training", b"_training"]) -> typing.Literal["training"] | None: ...
 
 Global___PutServingRequest: typing_extensions.TypeAlias = PutServingRequest
 
@@ -507,6 +560,341 @@ class DeleteServingResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___DeleteServingResponse: typing_extensions.TypeAlias = DeleteServingResponse
+
+@typing.final
+class TrainingSample(google.protobuf.message.Message):
+    """Token ids, of which the continuation alone has a loss."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONTEXT_IDS_FIELD_NUMBER: builtins.int
+    CONTINUATION_IDS_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    @property
+    def context_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def continuation_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def weights(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """One for each id of the continuation; none: all 1."""
+
+    def __init__(
+        self,
+        *,
+        context_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        continuation_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        weights: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["context_ids", b"context_ids", "continuation_ids", b"continuation_ids", "weights", b"weights"]) -> None: ...
+
+Global___TrainingSample: typing_extensions.TypeAlias = TrainingSample
+
+@typing.final
+class CreateEngineTrainingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    SAMPLES_FIELD_NUMBER: builtins.int
+    LEARNING_RATE_FIELD_NUMBER: builtins.int
+    EPOCHS_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    OPTIMIZER_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    MAX_SECONDS_FIELD_NUMBER: builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
+    GUARD_FIELD_NUMBER: builtins.int
+    PLACE_STEPS_FIELD_NUMBER: builtins.int
+    SAVE_STEPS_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    learning_rate: builtins.float
+    epochs: builtins.int
+    batch: builtins.int
+    """Samples of each step."""
+    optimizer: builtins.str
+    """`apollo-mini`, `apollo`, `adamw` or `sgd`."""
+    rank: builtins.int
+    """Rank of APOLLO's projections."""
+    seed: builtins.int
+    max_seconds: builtins.int
+    idempotency_key: builtins.str
+    """Unset: each request is another training."""
+    place_steps: builtins.int
+    """Steps after which mode `shadow` puts its copy in place; 0: at the end alone."""
+    save_steps: builtins.int
+    """Steps after which a version is saved, from which a lost worker's successor goes on; 0: never."""
+    @property
+    def samples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingSample]:
+        """At most 10,000."""
+
+    @property
+    def guard(self) -> Global___TrainingGuard: ...
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        samples: collections.abc.Iterable[Global___TrainingSample] | None = ...,
+        learning_rate: builtins.float = ...,
+        epochs: builtins.int = ...,
+        batch: builtins.int = ...,
+        optimizer: builtins.str = ...,
+        rank: builtins.int = ...,
+        seed: builtins.int = ...,
+        max_seconds: builtins.int = ...,
+        idempotency_key: builtins.str = ...,
+        guard: Global___TrainingGuard | None = ...,
+        place_steps: builtins.int = ...,
+        save_steps: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["guard", b"guard"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "epochs", b"epochs", "guard", b"guard", "idempotency_key", b"idempotency_key", "learning_rate", b"learning_rate", "max_seconds", b"max_seconds", "model", b"model", "optimizer", b"optimizer", "place_steps", b"place_steps", "rank", b"rank", "samples", b"samples", "save_steps", b"save_steps", "seed", b"seed"]) -> None: ...
+
+Global___CreateEngineTrainingRequest: typing_extensions.TypeAlias = CreateEngineTrainingRequest
+
+@typing.final
+class TrainingGuard(google.protobuf.message.Message):
+    """A held-out set, and the limits that end a training and put the last good version back."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: builtins.int
+    EVERY_FIELD_NUMBER: builtins.int
+    MAX_LOSS_FIELD_NUMBER: builtins.int
+    MAX_KL_FIELD_NUMBER: builtins.int
+    every: builtins.int
+    """Steps from one measurement to the next."""
+    max_loss: builtins.float
+    """Of the mean loss of the continuations."""
+    max_kl: builtins.float
+    """From the model that it began with, in nats a token."""
+    @property
+    def samples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingSample]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        samples: collections.abc.Iterable[Global___TrainingSample] | None = ...,
+        every: builtins.int = ...,
+        max_loss: builtins.float | None = ...,
+        max_kl: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_kl", b"_max_kl", "_max_loss", b"_max_loss", "max_kl", b"max_kl", "max_loss", b"max_loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_kl", b"_max_kl", "_max_loss", b"_max_loss", "every", b"every", "max_kl", b"max_kl", "max_loss", b"max_loss", "samples", b"samples"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_kl", b"_max_kl"]) -> typing.Literal["max_kl"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_loss", b"_max_loss"]) -> typing.Literal["max_loss"] | None: ...
+
+Global___TrainingGuard: typing_extensions.TypeAlias = TrainingGuard
+
+@typing.final
+class CreateEngineCheckpointRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    SUFFIX_FIELD_NUMBER: builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    suffix: builtins.str
+    """The end of the name of the model that it becomes."""
+    idempotency_key: builtins.str
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        suffix: builtins.str = ...,
+        idempotency_key: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["idempotency_key", b"idempotency_key", "model", b"model", "suffix", b"suffix"]) -> None: ...
+
+Global___CreateEngineCheckpointRequest: typing_extensions.TypeAlias = CreateEngineCheckpointRequest
+
+@typing.final
+class EngineTraining(google.protobuf.message.Message):
+    """A training of an engine in its own memory, or a checkpoint of its weights."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    ENGINE_ID_FIELD_NUMBER: builtins.int
+    IS_CHECKPOINT_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    CHECKPOINT_MODEL_FIELD_NUMBER: builtins.int
+    CREATED_AT_FIELD_NUMBER: builtins.int
+    FINISHED_AT_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
+    KEPT_STEPS_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    model: builtins.str
+    engine_id: builtins.str
+    """The engine that does it; empty until one does."""
+    is_checkpoint: builtins.bool
+    state: Global___EngineTrainingState.ValueType
+    steps: builtins.int
+    total_steps: builtins.int
+    tokens: builtins.int
+    loss: builtins.float
+    """Of the last step that is known."""
+    reason: builtins.str
+    """A word and a sentence on why it failed, or what it waits for."""
+    message: builtins.str
+    checkpoint_model: builtins.str
+    """Of a checkpoint: the model that it has become."""
+    created_at: builtins.int
+    finished_at: builtins.int
+    mode: builtins.str
+    """`hogwild`, `fenced` or `shadow`; empty of a checkpoint."""
+    kept_steps: builtins.int
+    """Steps that are in the weights, where it has failed and an older version was put back."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        model: builtins.str = ...,
+        engine_id: builtins.str = ...,
+        is_checkpoint: builtins.bool = ...,
+        state: Global___EngineTrainingState.ValueType = ...,
+        steps: builtins.int = ...,
+        total_steps: builtins.int = ...,
+        tokens: builtins.int = ...,
+        loss: builtins.float | None = ...,
+        reason: builtins.str = ...,
+        message: builtins.str = ...,
+        checkpoint_model: builtins.str = ...,
+        created_at: builtins.int = ...,
+        finished_at: builtins.int = ...,
+        mode: builtins.str = ...,
+        kept_steps: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "_loss", b"_loss", "kept_steps", b"kept_steps", "loss", b"loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "_loss", b"_loss", "checkpoint_model", b"checkpoint_model", "created_at", b"created_at", "engine_id", b"engine_id", "finished_at", b"finished_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "kept_steps", b"kept_steps", "loss", b"loss", "message", b"message", "mode", b"mode", "model", b"model", "reason", b"reason", "state", b"state", "steps", b"steps", "tokens", b"tokens", "total_steps", b"total_steps"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kept_steps", b"_kept_steps"]) -> typing.Literal["kept_steps"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
+
+Global___EngineTraining: typing_extensions.TypeAlias = EngineTraining
+
+@typing.final
+class GetEngineTrainingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+Global___GetEngineTrainingRequest: typing_extensions.TypeAlias = GetEngineTrainingRequest
+
+@typing.final
+class ListEngineTrainingsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    model: builtins.str
+    """Of this model alone."""
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit", "model", b"model"]) -> None: ...
+
+Global___ListEngineTrainingsRequest: typing_extensions.TypeAlias = ListEngineTrainingsRequest
+
+@typing.final
+class ListEngineTrainingsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAININGS_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def trainings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EngineTraining]: ...
+    def __init__(
+        self,
+        *,
+        trainings: collections.abc.Iterable[Global___EngineTraining] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "trainings", b"trainings"]) -> None: ...
+
+Global___ListEngineTrainingsResponse: typing_extensions.TypeAlias = ListEngineTrainingsResponse
+
+@typing.final
+class CancelEngineTrainingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+Global___CancelEngineTrainingRequest: typing_extensions.TypeAlias = CancelEngineTrainingRequest
+
+@typing.final
+class WatchEngineTrainingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    after: builtins.int
+    """The last step that the caller has seen."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        after: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "id", b"id"]) -> None: ...
+
+Global___WatchEngineTrainingRequest: typing_extensions.TypeAlias = WatchEngineTrainingRequest
+
+@typing.final
+class EngineTrainingProgress(google.protobuf.message.Message):
+    """Steps that are new, and how the training stands; the last message is of one that has ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.clusters.v1.clusters_pb2.EngineTrainingStep]: ...
+    @property
+    def training(self) -> Global___EngineTraining: ...
+    def __init__(
+        self,
+        *,
+        steps: collections.abc.Iterable[windlass.api.clusters.v1.clusters_pb2.EngineTrainingStep] | None = ...,
+        training: Global___EngineTraining | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["training", b"training"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["steps", b"steps", "training", b"training"]) -> None: ...
+
+Global___EngineTrainingProgress: typing_extensions.TypeAlias = EngineTrainingProgress
 
 @typing.final
 class Prefetch(google.protobuf.message.Message):
@@ -866,8 +1254,11 @@ class Endpoint(google.protobuf.message.Message):
     ADDRESS_FIELD_NUMBER: builtins.int
     CAPABILITIES_FIELD_NUMBER: builtins.int
     DIRECT_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     address: builtins.str
+    geography: builtins.str
+    """That of its cluster."""
     @property
     def capabilities(self) -> windlass.api.clusters.v1.clusters_pb2.EngineCapabilities: ...
     @property
@@ -881,9 +1272,10 @@ class Endpoint(google.protobuf.message.Message):
         address: builtins.str = ...,
         capabilities: windlass.api.clusters.v1.clusters_pb2.EngineCapabilities | None = ...,
         direct: windlass.api.clusters.v1.clusters_pb2.DirectEndpoint | None = ...,
+        geography: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "direct", b"direct"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "direct", b"direct", "engine_id", b"engine_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "capabilities", b"capabilities", "direct", b"direct", "engine_id", b"engine_id", "geography", b"geography"]) -> None: ...
 
 Global___Endpoint: typing_extensions.TypeAlias = Endpoint
 

@@ -71,6 +71,36 @@ class InferenceServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.FromString,
                 _registered_method=True)
+        self.CreateEngineTraining = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/CreateEngineTraining',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineTrainingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+                _registered_method=True)
+        self.CreateEngineCheckpoint = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/CreateEngineCheckpoint',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineCheckpointRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+                _registered_method=True)
+        self.GetEngineTraining = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/GetEngineTraining',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetEngineTrainingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+                _registered_method=True)
+        self.ListEngineTrainings = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/ListEngineTrainings',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsResponse.FromString,
+                _registered_method=True)
+        self.CancelEngineTraining = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceService/CancelEngineTraining',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CancelEngineTrainingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+                _registered_method=True)
+        self.WatchEngineTraining = channel.unary_stream(
+                '/windlass.api.inference.v1.InferenceService/WatchEngineTraining',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WatchEngineTrainingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTrainingProgress.FromString,
+                _registered_method=True)
         self.PutStack = channel.unary_unary(
                 '/windlass.api.inference.v1.InferenceService/PutStack',
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.PutStackRequest.SerializeToString,
@@ -144,6 +174,48 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateEngineTraining(self, request, context):
+        """Trains the engine of a model in its own memory; idempotent by its key. FAILED_PRECONDITION
+        `training_not_enabled` where the model's serving does not allow it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateEngineCheckpoint(self, request, context):
+        """Makes the weights of a trained engine a model of the project; idempotent by its key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEngineTraining(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEngineTrainings(self, request, context):
+        """Trainings and checkpoints of the project, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelEngineTraining(self, request, context):
+        """Ends one at its next step; what it has learned stays. One that has ended stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEngineTraining(self, request, context):
+        """Steps after a number, until the training has ended; an engine that steps fast tells not all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutStack(self, request, context):
         """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on.
         """
@@ -208,6 +280,36 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.ListPrefetches,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.SerializeToString,
+            ),
+            'CreateEngineTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateEngineTraining,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineTrainingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.SerializeToString,
+            ),
+            'CreateEngineCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateEngineCheckpoint,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineCheckpointRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.SerializeToString,
+            ),
+            'GetEngineTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEngineTraining,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetEngineTrainingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.SerializeToString,
+            ),
+            'ListEngineTrainings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEngineTrainings,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsResponse.SerializeToString,
+            ),
+            'CancelEngineTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelEngineTraining,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CancelEngineTrainingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.SerializeToString,
+            ),
+            'WatchEngineTraining': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEngineTraining,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WatchEngineTrainingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTrainingProgress.SerializeToString,
             ),
             'PutStack': grpc.unary_unary_rpc_method_handler(
                     servicer.PutStack,
@@ -420,6 +522,168 @@ class InferenceService(object):
             '/windlass.api.inference.v1.InferenceService/ListPrefetches',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListPrefetchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateEngineTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/CreateEngineTraining',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineTrainingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateEngineCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/CreateEngineCheckpoint',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CreateEngineCheckpointRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEngineTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/GetEngineTraining',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.GetEngineTrainingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEngineTrainings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/ListEngineTrainings',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ListEngineTrainingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelEngineTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/CancelEngineTraining',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.CancelEngineTrainingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTraining.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEngineTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceService/WatchEngineTraining',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.WatchEngineTrainingRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineTrainingProgress.FromString,
             options,
             channel_credentials,
             insecure,

@@ -138,6 +138,102 @@ _InferenceServiceListPrefetchesType = typing_extensions.TypeVar(
     ],
 )
 
+_InferenceServiceCreateEngineTrainingType = typing_extensions.TypeVar(
+    '_InferenceServiceCreateEngineTrainingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+)
+
+_InferenceServiceCreateEngineCheckpointType = typing_extensions.TypeVar(
+    '_InferenceServiceCreateEngineCheckpointType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+)
+
+_InferenceServiceGetEngineTrainingType = typing_extensions.TypeVar(
+    '_InferenceServiceGetEngineTrainingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+)
+
+_InferenceServiceListEngineTrainingsType = typing_extensions.TypeVar(
+    '_InferenceServiceListEngineTrainingsType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+    ],
+)
+
+_InferenceServiceCancelEngineTrainingType = typing_extensions.TypeVar(
+    '_InferenceServiceCancelEngineTrainingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+)
+
+_InferenceServiceWatchEngineTrainingType = typing_extensions.TypeVar(
+    '_InferenceServiceWatchEngineTrainingType',
+    grpc.UnaryStreamMultiCallable[
+        windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
+    ],
+)
+
 _InferenceServicePutStackType = typing_extensions.TypeVar(
     '_InferenceServicePutStackType',
     grpc.UnaryUnaryMultiCallable[
@@ -202,7 +298,7 @@ _InferenceServiceAdoptModelType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType, _InferenceServicePutPrefetchType, _InferenceServiceListPrefetchesType, _InferenceServicePutStackType, _InferenceServiceListStacksType, _InferenceServiceDeleteStackType, _InferenceServiceAdoptModelType]):
+class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _InferenceServicePutServingType, _InferenceServiceGetServingType, _InferenceServiceListServingsType, _InferenceServiceDeleteServingType, _InferenceServicePutPrefetchType, _InferenceServiceListPrefetchesType, _InferenceServiceCreateEngineTrainingType, _InferenceServiceCreateEngineCheckpointType, _InferenceServiceGetEngineTrainingType, _InferenceServiceListEngineTrainingsType, _InferenceServiceCancelEngineTrainingType, _InferenceServiceWatchEngineTrainingType, _InferenceServicePutStackType, _InferenceServiceListStacksType, _InferenceServiceDeleteStackType, _InferenceServiceAdoptModelType]):
     """Engines, as tenants see them."""
 
     @typing.overload
@@ -234,6 +330,30 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
             windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+            windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.PutStackRequest,
@@ -284,6 +404,30 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
             windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+            windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTraining,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+            windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.PutStackRequest,
             windlass.api.inference.v1.inference_pb2.Stack,
         ],
@@ -320,6 +464,25 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceListEnginesType, _Inf
 
     ListPrefetches: _InferenceServiceListPrefetchesType
     """Those of the project, the newest first; a week after its end one is forgotten."""
+
+    CreateEngineTraining: _InferenceServiceCreateEngineTrainingType
+    """Trains the engine of a model in its own memory; idempotent by its key. FAILED_PRECONDITION
+    `training_not_enabled` where the model's serving does not allow it.
+    """
+
+    CreateEngineCheckpoint: _InferenceServiceCreateEngineCheckpointType
+    """Makes the weights of a trained engine a model of the project; idempotent by its key."""
+
+    GetEngineTraining: _InferenceServiceGetEngineTrainingType
+
+    ListEngineTrainings: _InferenceServiceListEngineTrainingsType
+    """Trainings and checkpoints of the project, newest first."""
+
+    CancelEngineTraining: _InferenceServiceCancelEngineTrainingType
+    """Ends one at its next step; what it has learned stays. One that has ended stays as it is."""
+
+    WatchEngineTraining: _InferenceServiceWatchEngineTrainingType
+    """Steps after a number, until the training has ended; an engine that steps fast tells not all."""
 
     PutStack: _InferenceServicePutStackType
     """Describes a serving stack that somebody else runs; idempotent. Requests that are open go on."""
@@ -360,6 +523,30 @@ InferenceServiceAsyncStub: typing_extensions.TypeAlias = InferenceServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.ListPrefetchesRequest,
         windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+        windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTraining,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+        windlass.api.inference.v1.inference_pb2.EngineTrainingProgress,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.PutStackRequest,
@@ -436,6 +623,55 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListPrefetchesResponse]]:
         """Those of the project, the newest first; a week after its end one is forgotten."""
+
+    @abc.abstractmethod
+    def CreateEngineTraining(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.CreateEngineTrainingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineTraining, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineTraining]]:
+        """Trains the engine of a model in its own memory; idempotent by its key. FAILED_PRECONDITION
+        `training_not_enabled` where the model's serving does not allow it.
+        """
+
+    @abc.abstractmethod
+    def CreateEngineCheckpoint(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.CreateEngineCheckpointRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineTraining, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineTraining]]:
+        """Makes the weights of a trained engine a model of the project; idempotent by its key."""
+
+    @abc.abstractmethod
+    def GetEngineTraining(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.GetEngineTrainingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineTraining, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineTraining]]: ...
+
+    @abc.abstractmethod
+    def ListEngineTrainings(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ListEngineTrainingsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ListEngineTrainingsResponse]]:
+        """Trainings and checkpoints of the project, newest first."""
+
+    @abc.abstractmethod
+    def CancelEngineTraining(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.CancelEngineTrainingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineTraining, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineTraining]]:
+        """Ends one at its next step; what it has learned stays. One that has ended stays as it is."""
+
+    @abc.abstractmethod
+    def WatchEngineTraining(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.WatchEngineTrainingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.inference.v1.inference_pb2.EngineTrainingProgress], collections.abc.AsyncIterator[windlass.api.inference.v1.inference_pb2.EngineTrainingProgress]]:
+        """Steps after a number, until the training has ended; an engine that steps fast tells not all."""
 
     @abc.abstractmethod
     def PutStack(

@@ -26,7 +26,7 @@ from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_do
 from windlass.api.clusters.v1 import clusters_pb2 as windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/keeper/v1/keeper.proto\x12\x16windlass.api.keeper.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"_\n\x0cKeeperReport\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.windlass.api.keeper.v1.EngineState\"\x8f\x02\n\x0b\x45ngineState\x12.\n\x05phase\x18\x01 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\x12\x39\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\'.windlass.api.clusters.v1.LoadedAdapter\x12\x30\n\x04load\x18\x06 \x01(\x0b\x32\".windlass.api.keeper.v1.EngineLoad\"\x80\x02\n\nEngineLoad\x12\x0f\n\x07running\x18\x01 \x01(\x03\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x17\n\ncache_used\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x15\n\rcached_tokens\x18\x05 \x01(\x03\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x03\x12\x1e\n\x11\x66inished_requests\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwait_seconds\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_cache_usedB\x14\n\x12_finished_requestsB\x0f\n\r_wait_seconds\"\x84\x01\n\x0b\x45ngineOrder\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x38\n\x06\x65ngine\x18\x02 \x01(\x0b\x32(.windlass.api.clusters.v1.EngineWorkload\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x08\x12\x16\n\x0e\x61waits_weights\x18\x04 \x01(\x08\x32n\n\rKeeperService\x12]\n\x04Keep\x12$.windlass.api.keeper.v1.KeeperReport\x1a#.windlass.api.keeper.v1.EngineOrder\"\x06\xfa\xed\x18\x02\x08\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/keeper/v1/keeper.proto\x12\x16windlass.api.keeper.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"_\n\x0cKeeperReport\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.windlass.api.keeper.v1.EngineState\"\xa6\x02\n\x0b\x45ngineState\x12.\n\x05phase\x18\x01 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\x12\x39\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\'.windlass.api.clusters.v1.LoadedAdapter\x12\x30\n\x04load\x18\x06 \x01(\x0b\x32\".windlass.api.keeper.v1.EngineLoad\x12\x15\n\rweights_error\x18\x07 \x01(\t\"\x80\x02\n\nEngineLoad\x12\x0f\n\x07running\x18\x01 \x01(\x03\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x17\n\ncache_used\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x15\n\rcached_tokens\x18\x05 \x01(\x03\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x03\x12\x1e\n\x11\x66inished_requests\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwait_seconds\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_cache_usedB\x14\n\x12_finished_requestsB\x0f\n\r_wait_seconds\"\x84\x01\n\x0b\x45ngineOrder\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x38\n\x06\x65ngine\x18\x02 \x01(\x0b\x32(.windlass.api.clusters.v1.EngineWorkload\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x08\x12\x16\n\x0e\x61waits_weights\x18\x04 \x01(\x08\x32n\n\rKeeperService\x12]\n\x04Keep\x12$.windlass.api.keeper.v1.KeeperReport\x1a#.windlass.api.keeper.v1.EngineOrder\"\x06\xfa\xed\x18\x02\x08\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,11 +38,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPERREPORT']._serialized_start=137
   _globals['_KEEPERREPORT']._serialized_end=232
   _globals['_ENGINESTATE']._serialized_start=235
-  _globals['_ENGINESTATE']._serialized_end=506
-  _globals['_ENGINELOAD']._serialized_start=509
-  _globals['_ENGINELOAD']._serialized_end=765
-  _globals['_ENGINEORDER']._serialized_start=768
-  _globals['_ENGINEORDER']._serialized_end=900
-  _globals['_KEEPERSERVICE']._serialized_start=902
-  _globals['_KEEPERSERVICE']._serialized_end=1012
+  _globals['_ENGINESTATE']._serialized_end=529
+  _globals['_ENGINELOAD']._serialized_start=532
+  _globals['_ENGINELOAD']._serialized_end=788
+  _globals['_ENGINEORDER']._serialized_start=791
+  _globals['_ENGINEORDER']._serialized_end=923
+  _globals['_KEEPERSERVICE']._serialized_start=925
+  _globals['_KEEPERSERVICE']._serialized_end=1035
 # @@protoc_insertion_point(module_scope)

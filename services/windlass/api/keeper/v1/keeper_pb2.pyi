@@ -52,11 +52,14 @@ class EngineState(google.protobuf.message.Message):
     CAPABILITIES_FIELD_NUMBER: builtins.int
     ADAPTERS_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
+    WEIGHTS_ERROR_FIELD_NUMBER: builtins.int
     phase: windlass.api.clusters.v1.clusters_pb2.Phase.ValueType
     """STARTING, RUNNING or FAILED."""
     reason: builtins.str
     """A word such as `Downloading`, and a sentence."""
     message: builtins.str
+    weights_error: builtins.str
+    """As of WorkloadStatus."""
     @property
     def capabilities(self) -> windlass.api.clusters.v1.clusters_pb2.EngineCapabilities: ...
     @property
@@ -74,9 +77,10 @@ class EngineState(google.protobuf.message.Message):
         capabilities: windlass.api.clusters.v1.clusters_pb2.EngineCapabilities | None = ...,
         adapters: collections.abc.Iterable[windlass.api.clusters.v1.clusters_pb2.LoadedAdapter] | None = ...,
         load: Global___EngineLoad | None = ...,
+        weights_error: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capabilities", b"capabilities", "load", b"load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "load", b"load", "message", b"message", "phase", b"phase", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adapters", b"adapters", "capabilities", b"capabilities", "load", b"load", "message", b"message", "phase", b"phase", "reason", b"reason", "weights_error", b"weights_error"]) -> None: ...
 
 Global___EngineState: typing_extensions.TypeAlias = EngineState
 

@@ -897,7 +897,10 @@ class ResolvedModel(google.protobuf.message.Message):
     MANIFEST_FIELD_NUMBER: builtins.int
     BASE_FIELD_NUMBER: builtins.int
     MERGED_FIELD_NUMBER: builtins.int
+    IS_GRANTED_FIELD_NUMBER: builtins.int
     object_prefix: builtins.str
+    is_granted: builtins.bool
+    """Other projects may use it."""
     @property
     def model(self) -> Global___Model: ...
     @property
@@ -918,9 +921,10 @@ class ResolvedModel(google.protobuf.message.Message):
         manifest: Global___Manifest | None = ...,
         base: Global___ResolvedBase | None = ...,
         merged: Global___ResolvedBase | None = ...,
+        is_granted: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "merged", b"merged", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["base", b"base", "manifest", b"manifest", "merged", b"merged", "model", b"model", "object_prefix", b"object_prefix"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base", b"base", "is_granted", b"is_granted", "manifest", b"manifest", "merged", b"merged", "model", b"model", "object_prefix", b"object_prefix"]) -> None: ...
 
 Global___ResolvedModel: typing_extensions.TypeAlias = ResolvedModel
 

@@ -72,6 +72,7 @@ class AuthenticateResponse(google.protobuf.message.Message):
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
     CERTIFICATE_DEMANDS_FIELD_NUMBER: builtins.int
+    ORGANIZATION_NETWORKS_FIELD_NUMBER: builtins.int
     expires_at: builtins.int
     """Unix seconds; 0: the credential does not expire."""
     @property
@@ -84,6 +85,10 @@ class AuthenticateResponse(google.protobuf.message.Message):
     def certificate_demands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.auth.v1.auth_pb2.CertificateDemand]:
         """Its client satisfies each of these; none: any does."""
 
+    @property
+    def organization_networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The networks that its organization's credentials are taken from, in addition; empty: any."""
+
     def __init__(
         self,
         *,
@@ -91,9 +96,10 @@ class AuthenticateResponse(google.protobuf.message.Message):
         expires_at: builtins.int = ...,
         networks: collections.abc.Iterable[builtins.str] | None = ...,
         certificate_demands: collections.abc.Iterable[windlass.api.auth.v1.auth_pb2.CertificateDemand] | None = ...,
+        organization_networks: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["principal", b"principal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "networks", b"networks", "principal", b"principal"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "networks", b"networks", "organization_networks", b"organization_networks", "principal", b"principal"]) -> None: ...
 
 Global___AuthenticateResponse: typing_extensions.TypeAlias = AuthenticateResponse
 

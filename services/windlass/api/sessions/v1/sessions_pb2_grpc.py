@@ -315,7 +315,8 @@ class SessionsInternalServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Carry(self, request_iterator, context):
-        """Connections as `Connect` opens them, each a stream of the call.
+        """Connections as `Connect` opens them, each a stream of the call: of gateways to engines, and of
+        the tuning service to its trainers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

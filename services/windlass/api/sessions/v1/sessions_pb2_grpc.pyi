@@ -344,7 +344,9 @@ class SessionsInternalServiceStub(typing.Generic[_SessionsInternalServiceForward
     """
 
     Carry: _SessionsInternalServiceCarryType
-    """Connections as `Connect` opens them, each a stream of the call."""
+    """Connections as `Connect` opens them, each a stream of the call: of gateways to engines, and of
+    the tuning service to its trainers.
+    """
 
     Connect: _SessionsInternalServiceConnectType
     """A connection to a workload's endpoint, as gateways of the release before have it. The first chunk names cluster and workload; the
@@ -394,7 +396,9 @@ class SessionsInternalServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windlass.api.sessions.v1.sessions_pb2.Frames], collections.abc.AsyncIterator[windlass.api.sessions.v1.sessions_pb2.Frames]]:
-        """Connections as `Connect` opens them, each a stream of the call."""
+        """Connections as `Connect` opens them, each a stream of the call: of gateways to engines, and of
+        the tuning service to its trainers.
+        """
 
     @abc.abstractmethod
     def Connect(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_dot_auth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!windlass/api/usage/v1/usage.proto\x12\x15windlass.api.usage.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"\xf8\x02\n\x0bUsageRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0e\n\x06key_id\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12.\n\x04kind\x18\x08 \x01(\x0e\x32 .windlass.api.usage.v1.UsageKind\x12\x14\n\x0cinput_tokens\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\x13\n\x0b\x64uration_ms\x18\x0b \x01(\x05\x12\x1e\n\x16time_to_first_token_ms\x18\x0c \x01(\x05\x12\x0e\n\x06status\x18\r \x01(\x05\x12\x1b\n\x13input_cached_tokens\x18\x0e \x01(\x03\x12\x1f\n\x17output_reasoning_tokens\x18\x0f \x01(\x03\x12\x11\n\testimated\x18\x10 \x01(\x08\"D\n\rRecordRequest\x12\x33\n\x07records\x18\x01 \x03(\x0b\x32\".windlass.api.usage.v1.UsageRecord\"\x10\n\x0eRecordResponse\"\xb0\x01\n\x11QueryUsageRequest\x12\x10\n\x08start_at\x18\x01 \x01(\x03\x12\x0e\n\x06\x65nd_at\x18\x02 \x01(\x03\x12\x14\n\x0c\x62ucket_width\x18\x03 \x01(\t\x12\x10\n\x08group_by\x18\x04 \x03(\t\x12\x0e\n\x06models\x18\x05 \x03(\t\x12\x13\n\x0bproject_ids\x18\x06 \x03(\t\x12\x0f\n\x07key_ids\x18\x07 \x03(\t\x12\r\n\x05limit\x18\x08 \x01(\x05\x12\x0c\n\x04page\x18\t \x01(\t\"d\n\x0bUsageBucket\x12\x10\n\x08start_at\x18\x01 \x01(\x03\x12\x0e\n\x06\x65nd_at\x18\x02 \x01(\x03\x12\x33\n\x07results\x18\x03 \x03(\x0b\x32\".windlass.api.usage.v1.UsageResult\"\x9a\x02\n\x0bUsageResult\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12\x10\n\x08requests\x18\x03 \x01(\x03\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0e\n\x06key_id\x18\x05 \x01(\t\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12.\n\x04kind\x18\x08 \x01(\x0e\x32 .windlass.api.usage.v1.UsageKind\x12\x1b\n\x13input_cached_tokens\x18\t \x01(\x03\x12\x1f\n\x17output_reasoning_tokens\x18\n \x01(\x03\x12\x1a\n\x12\x65stimated_requests\x18\x0b \x01(\x03\"n\n\x12QueryUsageResponse\x12\x33\n\x07\x62uckets\x18\x01 \x03(\x0b\x32\".windlass.api.usage.v1.UsageBucket\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x11\n\tnext_page\x18\x03 \x01(\t*\xa0\x01\n\tUsageKind\x12\x1a\n\x16USAGE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fUSAGE_KIND_CHAT\x10\x01\x12\x19\n\x15USAGE_KIND_COMPLETION\x10\x02\x12\x18\n\x14USAGE_KIND_EMBEDDING\x10\x03\x12\x17\n\x13USAGE_KIND_TRAINING\x10\x04\x12\x14\n\x10USAGE_KIND_SCORE\x10\x05\x32\x99\x01\n\x0cUsageService\x12\x88\x01\n\nQueryUsage\x12(.windlass.api.usage.v1.QueryUsageRequest\x1a).windlass.api.usage.v1.QueryUsageResponse\"%\xfa\xed\x18!\x08\x02\x12\nusage.read\x1a\x11\x61ll_projects.read2u\n\x14UsageInternalService\x12]\n\x06Record\x12$.windlass.api.usage.v1.RecordRequest\x1a%.windlass.api.usage.v1.RecordResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!windlass/api/usage/v1/usage.proto\x12\x15windlass.api.usage.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\"\x90\x03\n\x0bUsageRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0e\n\x06key_id\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12.\n\x04kind\x18\x08 \x01(\x0e\x32 .windlass.api.usage.v1.UsageKind\x12\x14\n\x0cinput_tokens\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\x13\n\x0b\x64uration_ms\x18\x0b \x01(\x05\x12\x1e\n\x16time_to_first_token_ms\x18\x0c \x01(\x05\x12\x0e\n\x06status\x18\r \x01(\x05\x12\x1b\n\x13input_cached_tokens\x18\x0e \x01(\x03\x12\x1f\n\x17output_reasoning_tokens\x18\x0f \x01(\x03\x12\x11\n\testimated\x18\x10 \x01(\x08\x12\x16\n\x0e\x64\x65vice_time_ms\x18\x11 \x01(\x03\"D\n\rRecordRequest\x12\x33\n\x07records\x18\x01 \x03(\x0b\x32\".windlass.api.usage.v1.UsageRecord\"\x10\n\x0eRecordResponse\"\xb0\x01\n\x11QueryUsageRequest\x12\x10\n\x08start_at\x18\x01 \x01(\x03\x12\x0e\n\x06\x65nd_at\x18\x02 \x01(\x03\x12\x14\n\x0c\x62ucket_width\x18\x03 \x01(\t\x12\x10\n\x08group_by\x18\x04 \x03(\t\x12\x0e\n\x06models\x18\x05 \x03(\t\x12\x13\n\x0bproject_ids\x18\x06 \x03(\t\x12\x0f\n\x07key_ids\x18\x07 \x03(\t\x12\r\n\x05limit\x18\x08 \x01(\x05\x12\x0c\n\x04page\x18\t \x01(\t\"d\n\x0bUsageBucket\x12\x10\n\x08start_at\x18\x01 \x01(\x03\x12\x0e\n\x06\x65nd_at\x18\x02 \x01(\x03\x12\x33\n\x07results\x18\x03 \x03(\x0b\x32\".windlass.api.usage.v1.UsageResult\"\xb2\x02\n\x0bUsageResult\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12\x10\n\x08requests\x18\x03 \x01(\x03\x12\x12\n\nproject_id\x18\x04 \x01(\t\x12\x0e\n\x06key_id\x18\x05 \x01(\t\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12.\n\x04kind\x18\x08 \x01(\x0e\x32 .windlass.api.usage.v1.UsageKind\x12\x1b\n\x13input_cached_tokens\x18\t \x01(\x03\x12\x1f\n\x17output_reasoning_tokens\x18\n \x01(\x03\x12\x1a\n\x12\x65stimated_requests\x18\x0b \x01(\x03\x12\x16\n\x0e\x64\x65vice_time_ms\x18\x0c \x01(\x03\"n\n\x12QueryUsageResponse\x12\x33\n\x07\x62uckets\x18\x01 \x03(\x0b\x32\".windlass.api.usage.v1.UsageBucket\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x11\n\tnext_page\x18\x03 \x01(\t*\xcf\x01\n\tUsageKind\x12\x1a\n\x16USAGE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fUSAGE_KIND_CHAT\x10\x01\x12\x19\n\x15USAGE_KIND_COMPLETION\x10\x02\x12\x18\n\x14USAGE_KIND_EMBEDDING\x10\x03\x12\x17\n\x13USAGE_KIND_TRAINING\x10\x04\x12\x14\n\x10USAGE_KIND_SCORE\x10\x05\x12\x16\n\x12USAGE_KIND_FORWARD\x10\x06\x12\x15\n\x11USAGE_KIND_SAMPLE\x10\x07\x32\x99\x01\n\x0cUsageService\x12\x88\x01\n\nQueryUsage\x12(.windlass.api.usage.v1.QueryUsageRequest\x1a).windlass.api.usage.v1.QueryUsageResponse\"%\xfa\xed\x18!\x08\x02\x12\nusage.read\x1a\x11\x61ll_projects.read2u\n\x14UsageInternalService\x12]\n\x06Record\x12$.windlass.api.usage.v1.RecordRequest\x1a%.windlass.api.usage.v1.RecordResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,24 +36,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_USAGESERVICE'].methods_by_name['QueryUsage']._serialized_options = b'\372\355\030!\010\002\022\nusage.read\032\021all_projects.read'
   _globals['_USAGEINTERNALSERVICE'].methods_by_name['Record']._loaded_options = None
   _globals['_USAGEINTERNALSERVICE'].methods_by_name['Record']._serialized_options = b'\372\355\030\002\010\004'
-  _globals['_USAGEKIND']._serialized_start=1239
-  _globals['_USAGEKIND']._serialized_end=1399
+  _globals['_USAGEKIND']._serialized_start=1287
+  _globals['_USAGEKIND']._serialized_end=1494
   _globals['_USAGERECORD']._serialized_start=94
-  _globals['_USAGERECORD']._serialized_end=470
-  _globals['_RECORDREQUEST']._serialized_start=472
-  _globals['_RECORDREQUEST']._serialized_end=540
-  _globals['_RECORDRESPONSE']._serialized_start=542
-  _globals['_RECORDRESPONSE']._serialized_end=558
-  _globals['_QUERYUSAGEREQUEST']._serialized_start=561
-  _globals['_QUERYUSAGEREQUEST']._serialized_end=737
-  _globals['_USAGEBUCKET']._serialized_start=739
-  _globals['_USAGEBUCKET']._serialized_end=839
-  _globals['_USAGERESULT']._serialized_start=842
-  _globals['_USAGERESULT']._serialized_end=1124
-  _globals['_QUERYUSAGERESPONSE']._serialized_start=1126
-  _globals['_QUERYUSAGERESPONSE']._serialized_end=1236
-  _globals['_USAGESERVICE']._serialized_start=1402
-  _globals['_USAGESERVICE']._serialized_end=1555
-  _globals['_USAGEINTERNALSERVICE']._serialized_start=1557
-  _globals['_USAGEINTERNALSERVICE']._serialized_end=1674
+  _globals['_USAGERECORD']._serialized_end=494
+  _globals['_RECORDREQUEST']._serialized_start=496
+  _globals['_RECORDREQUEST']._serialized_end=564
+  _globals['_RECORDRESPONSE']._serialized_start=566
+  _globals['_RECORDRESPONSE']._serialized_end=582
+  _globals['_QUERYUSAGEREQUEST']._serialized_start=585
+  _globals['_QUERYUSAGEREQUEST']._serialized_end=761
+  _globals['_USAGEBUCKET']._serialized_start=763
+  _globals['_USAGEBUCKET']._serialized_end=863
+  _globals['_USAGERESULT']._serialized_start=866
+  _globals['_USAGERESULT']._serialized_end=1172
+  _globals['_QUERYUSAGERESPONSE']._serialized_start=1174
+  _globals['_QUERYUSAGERESPONSE']._serialized_end=1284
+  _globals['_USAGESERVICE']._serialized_start=1497
+  _globals['_USAGESERVICE']._serialized_end=1650
+  _globals['_USAGEINTERNALSERVICE']._serialized_start=1652
+  _globals['_USAGEINTERNALSERVICE']._serialized_end=1769
 # @@protoc_insertion_point(module_scope)

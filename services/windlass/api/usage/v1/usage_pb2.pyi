@@ -31,6 +31,10 @@ class _UsageKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     USAGE_KIND_EMBEDDING: _UsageKind.ValueType  # 3
     USAGE_KIND_TRAINING: _UsageKind.ValueType  # 4
     USAGE_KIND_SCORE: _UsageKind.ValueType  # 5
+    USAGE_KIND_FORWARD: _UsageKind.ValueType  # 6
+    """Losses without gradients, in tuning."""
+    USAGE_KIND_SAMPLE: _UsageKind.ValueType  # 7
+    """Continuations of prompts of tuning's samplers."""
 
 class UsageKind(_UsageKind, metaclass=_UsageKindEnumTypeWrapper): ...
 
@@ -40,6 +44,10 @@ USAGE_KIND_COMPLETION: UsageKind.ValueType  # 2
 USAGE_KIND_EMBEDDING: UsageKind.ValueType  # 3
 USAGE_KIND_TRAINING: UsageKind.ValueType  # 4
 USAGE_KIND_SCORE: UsageKind.ValueType  # 5
+USAGE_KIND_FORWARD: UsageKind.ValueType  # 6
+"""Losses without gradients, in tuning."""
+USAGE_KIND_SAMPLE: UsageKind.ValueType  # 7
+"""Continuations of prompts of tuning's samplers."""
 Global___UsageKind: typing_extensions.TypeAlias = UsageKind
 
 @typing.final
@@ -62,8 +70,9 @@ class UsageRecord(google.protobuf.message.Message):
     INPUT_CACHED_TOKENS_FIELD_NUMBER: builtins.int
     OUTPUT_REASONING_TOKENS_FIELD_NUMBER: builtins.int
     ESTIMATED_FIELD_NUMBER: builtins.int
+    DEVICE_TIME_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """The request's id, or `<job>/<attempt>`."""
+    """The request's id, `<job>/<attempt>`, or an operation's of tuning."""
     at_ms: builtins.int
     organization_id: builtins.str
     project_id: builtins.str
@@ -83,6 +92,8 @@ class UsageRecord(google.protobuf.message.Message):
     """Of the output, what the model thought before it answered."""
     estimated: builtins.bool
     """The engine did not say all of it, and what is missing was estimated."""
+    device_time_ms: builtins.int
+    """Of what trains; 0: not measured."""
     def __init__(
         self,
         *,
@@ -102,8 +113,9 @@ class UsageRecord(google.protobuf.message.Message):
         input_cached_tokens: builtins.int = ...,
         output_reasoning_tokens: builtins.int = ...,
         estimated: builtins.bool = ...,
+        device_time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "duration_ms", b"duration_ms", "estimated", b"estimated", "id", b"id", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "organization_id", b"organization_id", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "status", b"status", "time_to_first_token_ms", b"time_to_first_token_ms", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "device_time_ms", b"device_time_ms", "duration_ms", b"duration_ms", "estimated", b"estimated", "id", b"id", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "organization_id", b"organization_id", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "status", b"status", "time_to_first_token_ms", b"time_to_first_token_ms", "user_id", b"user_id"]) -> None: ...
 
 Global___UsageRecord: typing_extensions.TypeAlias = UsageRecord
 
@@ -218,6 +230,7 @@ class UsageResult(google.protobuf.message.Message):
     INPUT_CACHED_TOKENS_FIELD_NUMBER: builtins.int
     OUTPUT_REASONING_TOKENS_FIELD_NUMBER: builtins.int
     ESTIMATED_REQUESTS_FIELD_NUMBER: builtins.int
+    DEVICE_TIME_MS_FIELD_NUMBER: builtins.int
     input_tokens: builtins.int
     output_tokens: builtins.int
     requests: builtins.int
@@ -230,6 +243,7 @@ class UsageResult(google.protobuf.message.Message):
     output_reasoning_tokens: builtins.int
     estimated_requests: builtins.int
     """Of the requests, those with tokens that are estimated."""
+    device_time_ms: builtins.int
     def __init__(
         self,
         *,
@@ -244,8 +258,9 @@ class UsageResult(google.protobuf.message.Message):
         input_cached_tokens: builtins.int = ...,
         output_reasoning_tokens: builtins.int = ...,
         estimated_requests: builtins.int = ...,
+        device_time_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["estimated_requests", b"estimated_requests", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "requests", b"requests", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_time_ms", b"device_time_ms", "estimated_requests", b"estimated_requests", "input_cached_tokens", b"input_cached_tokens", "input_tokens", b"input_tokens", "key_id", b"key_id", "kind", b"kind", "model", b"model", "output_reasoning_tokens", b"output_reasoning_tokens", "output_tokens", b"output_tokens", "project_id", b"project_id", "requests", b"requests", "user_id", b"user_id"]) -> None: ...
 
 Global___UsageResult: typing_extensions.TypeAlias = UsageResult
 

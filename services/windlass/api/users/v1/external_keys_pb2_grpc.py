@@ -108,7 +108,9 @@ class ExternalKeysServiceServicer(object):
 
     def SetProjectKey(self, request, context):
         """Gives the project a new data key, wrapped by the external key or, without one, by the
-        installation's. Its secrets are sealed anew in the background; each opens meanwhile.
+        installation's. Its secrets, and the keys of its objects, are sealed anew in the background;
+        each opens meanwhile. Answers once every process seals objects that are put from then on;
+        objects of before the project's first key stay as they are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -198,7 +198,9 @@ class ExternalKeysServiceStub(typing.Generic[_ExternalKeysServiceCreateExternalK
 
     SetProjectKey: _ExternalKeysServiceSetProjectKeyType
     """Gives the project a new data key, wrapped by the external key or, without one, by the
-    installation's. Its secrets are sealed anew in the background; each opens meanwhile.
+    installation's. Its secrets, and the keys of its objects, are sealed anew in the background;
+    each opens meanwhile. Answers once every process seals objects that are put from then on;
+    objects of before the project's first key stay as they are.
     """
 
 ExternalKeysServiceAsyncStub: typing_extensions.TypeAlias = ExternalKeysServiceStub[
@@ -278,7 +280,9 @@ class ExternalKeysServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.Project, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Project]]:
         """Gives the project a new data key, wrapped by the external key or, without one, by the
-        installation's. Its secrets are sealed anew in the background; each opens meanwhile.
+        installation's. Its secrets, and the keys of its objects, are sealed anew in the background;
+        each opens meanwhile. Answers once every process seals objects that are put from then on;
+        objects of before the project's first key stay as they are.
         """
 
 def add_ExternalKeysServiceServicer_to_server(servicer: ExternalKeysServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

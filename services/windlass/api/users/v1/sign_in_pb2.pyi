@@ -372,12 +372,17 @@ class SignInPolicy(google.protobuf.message.Message):
     ADMINISTRATORS_AMR_FIELD_NUMBER: builtins.int
     ADMINISTRATORS_MAX_AGE_FIELD_NUMBER: builtins.int
     UPDATED_AT_FIELD_NUMBER: builtins.int
+    FRESH_MAX_AGE_FIELD_NUMBER: builtins.int
     required: builtins.bool
     """Only the organization's own issuers let its people in, and people make keys only while signed in."""
     administrators_max_age: builtins.int
     """Seconds since they have; 0: any."""
     updated_at: builtins.int
     """0: nothing was set."""
+    fresh_max_age: builtins.int
+    """Seconds since somebody in a session has, before a dangerous step; 0: as the installation asks,
+    which may ask for less time and never gets more by this.
+    """
     @property
     def administrators_acr(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """As the issuer names how somebody has shown who they are, one of which a session needs to do what
@@ -394,8 +399,9 @@ class SignInPolicy(google.protobuf.message.Message):
         administrators_amr: collections.abc.Iterable[builtins.str] | None = ...,
         administrators_max_age: builtins.int = ...,
         updated_at: builtins.int = ...,
+        fresh_max_age: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["administrators_acr", b"administrators_acr", "administrators_amr", b"administrators_amr", "administrators_max_age", b"administrators_max_age", "required", b"required", "updated_at", b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["administrators_acr", b"administrators_acr", "administrators_amr", b"administrators_amr", "administrators_max_age", b"administrators_max_age", "fresh_max_age", b"fresh_max_age", "required", b"required", "updated_at", b"updated_at"]) -> None: ...
 
 Global___SignInPolicy: typing_extensions.TypeAlias = SignInPolicy
 
@@ -417,8 +423,10 @@ class PutSignInPolicyRequest(google.protobuf.message.Message):
     ADMINISTRATORS_ACR_FIELD_NUMBER: builtins.int
     ADMINISTRATORS_AMR_FIELD_NUMBER: builtins.int
     ADMINISTRATORS_MAX_AGE_FIELD_NUMBER: builtins.int
+    FRESH_MAX_AGE_FIELD_NUMBER: builtins.int
     required: builtins.bool
     administrators_max_age: builtins.int
+    fresh_max_age: builtins.int
     @property
     def administrators_acr(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -430,8 +438,9 @@ class PutSignInPolicyRequest(google.protobuf.message.Message):
         administrators_acr: collections.abc.Iterable[builtins.str] | None = ...,
         administrators_amr: collections.abc.Iterable[builtins.str] | None = ...,
         administrators_max_age: builtins.int = ...,
+        fresh_max_age: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["administrators_acr", b"administrators_acr", "administrators_amr", b"administrators_amr", "administrators_max_age", b"administrators_max_age", "required", b"required"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["administrators_acr", b"administrators_acr", "administrators_amr", b"administrators_amr", "administrators_max_age", b"administrators_max_age", "fresh_max_age", b"fresh_max_age", "required", b"required"]) -> None: ...
 
 Global___PutSignInPolicyRequest: typing_extensions.TypeAlias = PutSignInPolicyRequest
 
@@ -446,6 +455,21 @@ class ExplainAccessRequest(google.protobuf.message.Message):
 Global___ExplainAccessRequest: typing_extensions.TypeAlias = ExplainAccessRequest
 
 @typing.final
+class ExplainMemberAccessRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    USER_ID_FIELD_NUMBER: builtins.int
+    user_id: builtins.str
+    def __init__(
+        self,
+        *,
+        user_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["user_id", b"user_id"]) -> None: ...
+
+Global___ExplainMemberAccessRequest: typing_extensions.TypeAlias = ExplainMemberAccessRequest
+
+@typing.final
 class ExplainedGroup(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -456,7 +480,7 @@ class ExplainedGroup(google.protobuf.message.Message):
     name: builtins.str
     @property
     def claims(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The values of the provider's claim that stand for it; none: somebody put the caller into it."""
+        """The values of the provider's claim that stand for it; none: somebody put the person into it."""
 
     def __init__(
         self,
@@ -484,7 +508,7 @@ class ExplainedRole(google.protobuf.message.Message):
     role_id: builtins.str
     """Of a role of the tenant's own; empty: of a membership."""
     group_id: builtins.str
-    """By which the caller has it; empty: it was given to them."""
+    """By which the person has it; empty: it was given to them."""
     ends_at: builtins.int
     """Unix seconds; 0: without an end."""
     def __init__(
@@ -514,13 +538,13 @@ class ExplainAccessResponse(google.protobuf.message.Message):
     GROUPS_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     provider_id: builtins.str
-    """Unset for a key."""
+    """Unset for a key, and for who has never signed in."""
     provider_name: builtins.str
     subject: builtins.str
     auth_at: builtins.int
     acr: builtins.str
     weakened: builtins.bool
-    """What only owners may is left out until the caller signs in anew, as the policy asks."""
+    """What only owners may is left out until the person signs in anew, as the policy asks."""
     @property
     def amr(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -633,6 +657,7 @@ class CreateInviteRequest(google.protobuf.message.Message):
     email: builtins.str
     role: windlass.api.users.v1.users_pb2.Role.ValueType
     user_id: builtins.str
+    """A member who is here already: whoever opens the link signs in as them from then on."""
     expires_in: builtins.int
     """Seconds from now; 0: a week."""
     mail: builtins.bool

@@ -511,6 +511,11 @@ class SignInPoliciesServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.FromString,
                 _registered_method=True)
+        self.ExplainMemberAccess = channel.unary_unary(
+                '/windlass.api.users.v1.SignInPoliciesService/ExplainMemberAccess',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainMemberAccessRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.FromString,
+                _registered_method=True)
 
 
 class SignInPoliciesServiceServicer(object):
@@ -538,6 +543,14 @@ class SignInPoliciesServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainMemberAccess(self, request, context):
+        """The same of another person of the organization, for who sees all of it: of the last of the
+        sessions that they have, or of whom an issuer knows them as.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SignInPoliciesServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -554,6 +567,11 @@ def add_SignInPoliciesServiceServicer_to_server(servicer, server):
             'ExplainAccess': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainAccess,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.SerializeToString,
+            ),
+            'ExplainMemberAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainMemberAccess,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainMemberAccessRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.SerializeToString,
             ),
     }
@@ -638,6 +656,33 @@ class SignInPoliciesService(object):
             target,
             '/windlass.api.users.v1.SignInPoliciesService/ExplainAccess',
             windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainMemberAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.SignInPoliciesService/ExplainMemberAccess',
+            windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainMemberAccessRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_sign__in__pb2.ExplainAccessResponse.FromString,
             options,
             channel_credentials,

@@ -464,7 +464,23 @@ _SignInPoliciesServiceExplainAccessType = typing_extensions.TypeVar(
     ],
 )
 
-class SignInPoliciesServiceStub(typing.Generic[_SignInPoliciesServiceGetSignInPolicyType, _SignInPoliciesServicePutSignInPolicyType, _SignInPoliciesServiceExplainAccessType]):
+_SignInPoliciesServiceExplainMemberAccessType = typing_extensions.TypeVar(
+    '_SignInPoliciesServiceExplainMemberAccessType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
+        windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
+        windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
+        windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+    ],
+)
+
+class SignInPoliciesServiceStub(typing.Generic[_SignInPoliciesServiceGetSignInPolicyType, _SignInPoliciesServicePutSignInPolicyType, _SignInPoliciesServiceExplainAccessType, _SignInPoliciesServiceExplainMemberAccessType]):
     """What an organization asks of sign-ins, and why its people may what they may."""
 
     @typing.overload
@@ -479,6 +495,10 @@ class SignInPoliciesServiceStub(typing.Generic[_SignInPoliciesServiceGetSignInPo
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.sign_in_pb2.ExplainAccessRequest,
+            windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
             windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
@@ -497,6 +517,10 @@ class SignInPoliciesServiceStub(typing.Generic[_SignInPoliciesServiceGetSignInPo
             windlass.api.users.v1.sign_in_pb2.ExplainAccessRequest,
             windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
+            windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetSignInPolicy: _SignInPoliciesServiceGetSignInPolicyType
@@ -509,6 +533,11 @@ class SignInPoliciesServiceStub(typing.Generic[_SignInPoliciesServiceGetSignInPo
     ExplainAccess: _SignInPoliciesServiceExplainAccessType
     """How the caller has signed in, and what each of its roles and groups comes from."""
 
+    ExplainMemberAccess: _SignInPoliciesServiceExplainMemberAccessType
+    """The same of another person of the organization, for who sees all of it: of the last of the
+    sessions that they have, or of whom an issuer knows them as.
+    """
+
 SignInPoliciesServiceAsyncStub: typing_extensions.TypeAlias = SignInPoliciesServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.sign_in_pb2.GetSignInPolicyRequest,
@@ -520,6 +549,10 @@ SignInPoliciesServiceAsyncStub: typing_extensions.TypeAlias = SignInPoliciesServ
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.sign_in_pb2.ExplainAccessRequest,
+        windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
         windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse,
     ],
 ]
@@ -551,6 +584,16 @@ class SignInPoliciesServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse, collections.abc.Awaitable[windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse]]:
         """How the caller has signed in, and what each of its roles and groups comes from."""
+
+    @abc.abstractmethod
+    def ExplainMemberAccess(
+        self,
+        request: windlass.api.users.v1.sign_in_pb2.ExplainMemberAccessRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse, collections.abc.Awaitable[windlass.api.users.v1.sign_in_pb2.ExplainAccessResponse]]:
+        """The same of another person of the organization, for who sees all of it: of the last of the
+        sessions that they have, or of whom an issuer knows them as.
+        """
 
 def add_SignInPoliciesServiceServicer_to_server(servicer: SignInPoliciesServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

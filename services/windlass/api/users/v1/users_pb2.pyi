@@ -136,6 +136,7 @@ class Project(google.protobuf.message.Message):
     ARCHIVED_AT_FIELD_NUMBER: builtins.int
     IS_DEFAULT_FIELD_NUMBER: builtins.int
     EXTERNAL_KEY_ID_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     title: builtins.str
@@ -145,6 +146,8 @@ class Project(google.protobuf.message.Message):
     is_default: builtins.bool
     external_key_id: builtins.str
     """The external key that wraps its data key; empty: the installation's own."""
+    geography: builtins.str
+    """Where its data stays, such as `EU`; from its creation on, empty for anywhere."""
     def __init__(
         self,
         *,
@@ -155,8 +158,9 @@ class Project(google.protobuf.message.Message):
         archived_at: builtins.int = ...,
         is_default: builtins.bool = ...,
         external_key_id: builtins.str = ...,
+        geography: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "external_key_id", b"external_key_id", "id", b"id", "is_default", b"is_default", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "external_key_id", b"external_key_id", "geography", b"geography", "id", b"id", "is_default", b"is_default", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
 
 Global___Project: typing_extensions.TypeAlias = Project
 
@@ -425,15 +429,18 @@ class CreateProjectRequest(google.protobuf.message.Message):
 
     TITLE_FIELD_NUMBER: builtins.int
     EXTERNAL_KEY_ID_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
     title: builtins.str
     external_key_id: builtins.str
+    geography: builtins.str
     def __init__(
         self,
         *,
         title: builtins.str = ...,
         external_key_id: builtins.str = ...,
+        geography: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["external_key_id", b"external_key_id", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["external_key_id", b"external_key_id", "geography", b"geography", "title", b"title"]) -> None: ...
 
 Global___CreateProjectRequest: typing_extensions.TypeAlias = CreateProjectRequest
 
@@ -901,7 +908,9 @@ Global___KeyTags: typing_extensions.TypeAlias = KeyTags
 
 @typing.final
 class UpdateApiKeyRequest(google.protobuf.message.Message):
-    """What is unset stays."""
+    """What is unset stays. What may let a key do more, from more places or for longer asks for a fresh
+    sign-in.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1426,6 +1435,8 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     WEAKENED_FIELD_NUMBER: builtins.int
     MODELS_FIELD_NUMBER: builtins.int
     CERTIFICATE_DEMANDS_FIELD_NUMBER: builtins.int
+    ORGANIZATION_NETWORKS_FIELD_NUMBER: builtins.int
+    FRESH_UNTIL_FIELD_NUMBER: builtins.int
     organization_id: builtins.str
     """The organization and project that the call concerns; the project is the
     key's, the asked one, or the organization's default.
@@ -1435,6 +1446,8 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     """Unix seconds, when what was shown ends: the key, or a secret of before its rotation."""
     weakened: builtins.bool
     """A session that lacks what only owners may, until its person signs in anew."""
+    fresh_until: builtins.int
+    """As of a principal."""
     @property
     def key(self) -> Global___ApiKey: ...
     @property
@@ -1453,6 +1466,12 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
     def certificate_demands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.auth.v1.auth_pb2.CertificateDemand]:
         """Its client satisfies each of these; none: any does."""
 
+    @property
+    def organization_networks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The networks that its organization's credentials are taken from, beside the key's own; empty:
+        any.
+        """
+
     def __init__(
         self,
         *,
@@ -1465,9 +1484,12 @@ class LookupApiKeyResponse(google.protobuf.message.Message):
         weakened: builtins.bool = ...,
         models: collections.abc.Iterable[builtins.str] | None = ...,
         certificate_demands: collections.abc.Iterable[windlass.api.auth.v1.auth_pb2.CertificateDemand] | None = ...,
+        organization_networks: collections.abc.Iterable[builtins.str] | None = ...,
+        fresh_until: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "key", b"key", "models", b"models", "organization_id", b"organization_id", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "weakened", b"weakened"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_fresh_until", b"_fresh_until", "fresh_until", b"fresh_until", "key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_fresh_until", b"_fresh_until", "certificate_demands", b"certificate_demands", "expires_at", b"expires_at", "fresh_until", b"fresh_until", "key", b"key", "models", b"models", "organization_id", b"organization_id", "organization_networks", b"organization_networks", "permissions", b"permissions", "project_id", b"project_id", "roles", b"roles", "weakened", b"weakened"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_fresh_until", b"_fresh_until"]) -> typing.Literal["fresh_until"] | None: ...
 
 Global___LookupApiKeyResponse: typing_extensions.TypeAlias = LookupApiKeyResponse
 
@@ -1522,14 +1544,18 @@ class WatchKeysRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RESTING_FIELD_NUMBER: builtins.int
+    HEARS_ORGANIZATIONS_FIELD_NUMBER: builtins.int
     resting: builtins.bool
     """True while the caller trusts no cached key: beats then come every 3 s."""
+    hears_organizations: builtins.bool
+    """True from callers who read changed_organization_ids; others are told to drop all."""
     def __init__(
         self,
         *,
         resting: builtins.bool = ...,
+        hears_organizations: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["resting", b"resting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hears_organizations", b"hears_organizations", "resting", b"resting"]) -> None: ...
 
 Global___WatchKeysRequest: typing_extensions.TypeAlias = WatchKeysRequest
 
@@ -1539,17 +1565,23 @@ class KeyBeat(google.protobuf.message.Message):
 
     CHANGED_KEY_IDS_FIELD_NUMBER: builtins.int
     RESET_FIELD_NUMBER: builtins.int
+    CHANGED_ORGANIZATION_IDS_FIELD_NUMBER: builtins.int
     reset: builtins.bool
     """True on the first beat of a stream and after a gap: drop all that is cached."""
     @property
     def changed_key_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def changed_organization_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Organizations of which every key may have changed."""
+
     def __init__(
         self,
         *,
         changed_key_ids: collections.abc.Iterable[builtins.str] | None = ...,
         reset: builtins.bool = ...,
+        changed_organization_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["changed_key_ids", b"changed_key_ids", "reset", b"reset"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changed_key_ids", b"changed_key_ids", "changed_organization_ids", b"changed_organization_ids", "reset", b"reset"]) -> None: ...
 
 Global___KeyBeat: typing_extensions.TypeAlias = KeyBeat
 
@@ -1567,6 +1599,61 @@ class LookupProjectRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["project_id", b"project_id"]) -> None: ...
 
 Global___LookupProjectRequest: typing_extensions.TypeAlias = LookupProjectRequest
+
+@typing.final
+class Residency(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    GEOGRAPHY_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    geography: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        geography: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["geography", b"geography", "project_id", b"project_id"]) -> None: ...
+
+Global___Residency: typing_extensions.TypeAlias = Residency
+
+@typing.final
+class ListResidenciesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    after: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        after: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "limit", b"limit"]) -> None: ...
+
+Global___ListResidenciesRequest: typing_extensions.TypeAlias = ListResidenciesRequest
+
+@typing.final
+class ListResidenciesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESIDENCIES_FIELD_NUMBER: builtins.int
+    HAS_MORE_FIELD_NUMBER: builtins.int
+    has_more: builtins.bool
+    @property
+    def residencies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Residency]: ...
+    def __init__(
+        self,
+        *,
+        residencies: collections.abc.Iterable[Global___Residency] | None = ...,
+        has_more: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_more", b"has_more", "residencies", b"residencies"]) -> None: ...
+
+Global___ListResidenciesResponse: typing_extensions.TypeAlias = ListResidenciesResponse
 
 @typing.final
 class RevealSecretRequest(google.protobuf.message.Message):
@@ -1604,6 +1691,78 @@ class RevealSecretResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["value", b"value"]) -> None: ...
 
 Global___RevealSecretResponse: typing_extensions.TypeAlias = RevealSecretResponse
+
+@typing.final
+class GetObjectSealingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id"]) -> None: ...
+
+Global___GetObjectSealingRequest: typing_extensions.TypeAlias = GetObjectSealingRequest
+
+@typing.final
+class ObjectSealing(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    BEGINS_IN_SECONDS_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    """Empty: they are not sealed."""
+    begins_in_seconds: builtins.int
+    """Until then some process may not know of it yet: what is put waits for so long."""
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+        begins_in_seconds: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begins_in_seconds", b"begins_in_seconds", "key_id", b"key_id"]) -> None: ...
+
+Global___ObjectSealing: typing_extensions.TypeAlias = ObjectSealing
+
+@typing.final
+class OpenObjectKeyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    KEY_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    key_id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        key_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_id", b"key_id", "project_id", b"project_id"]) -> None: ...
+
+Global___OpenObjectKeyRequest: typing_extensions.TypeAlias = OpenObjectKeyRequest
+
+@typing.final
+class OpenObjectKeyResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SECRET_FIELD_NUMBER: builtins.int
+    KEEP_SECONDS_FIELD_NUMBER: builtins.int
+    secret: builtins.bytes
+    keep_seconds: builtins.float
+    """After that it is forgotten, as the data key is."""
+    def __init__(
+        self,
+        *,
+        secret: builtins.bytes = ...,
+        keep_seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["keep_seconds", b"keep_seconds", "secret", b"secret"]) -> None: ...
+
+Global___OpenObjectKeyResponse: typing_extensions.TypeAlias = OpenObjectKeyResponse
 
 @typing.final
 class FindSecretsRequest(google.protobuf.message.Message):

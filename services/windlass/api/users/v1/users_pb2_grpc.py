@@ -1305,10 +1305,25 @@ class UsersInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.FromString,
                 _registered_method=True)
+        self.ListResidencies = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/ListResidencies',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesResponse.FromString,
+                _registered_method=True)
         self.RevealSecret = channel.unary_unary(
                 '/windlass.api.users.v1.UsersInternalService/RevealSecret',
                 request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.FromString,
+                _registered_method=True)
+        self.GetObjectSealing = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/GetObjectSealing',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetObjectSealingRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ObjectSealing.FromString,
+                _registered_method=True)
+        self.OpenObjectKey = channel.unary_unary(
+                '/windlass.api.users.v1.UsersInternalService/OpenObjectKey',
+                request_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyResponse.FromString,
                 _registered_method=True)
         self.FindSecrets = channel.unary_unary(
                 '/windlass.api.users.v1.UsersInternalService/FindSecrets',
@@ -1350,8 +1365,30 @@ class UsersInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListResidencies(self, request, context):
+        """The projects that have a geography, archived or not, by their ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RevealSecret(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetObjectSealing(self, request, context):
+        """Whether, and by which key, objects of a project are sealed; no key's keeper is asked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenObjectKey(self, request, context):
+        """A key that seals objects of a project. UNAVAILABLE, reason `external_key_unavailable`, while
+        the keeper of the project's external key does not open it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1386,10 +1423,25 @@ def add_UsersInternalServiceServicer_to_server(servicer, server):
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.LookupProjectRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.Project.SerializeToString,
             ),
+            'ListResidencies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListResidencies,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesResponse.SerializeToString,
+            ),
             'RevealSecret': grpc.unary_unary_rpc_method_handler(
                     servicer.RevealSecret,
                     request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.FromString,
                     response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.SerializeToString,
+            ),
+            'GetObjectSealing': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetObjectSealing,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetObjectSealingRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ObjectSealing.SerializeToString,
+            ),
+            'OpenObjectKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenObjectKey,
+                    request_deserializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyResponse.SerializeToString,
             ),
             'FindSecrets': grpc.unary_unary_rpc_method_handler(
                     servicer.FindSecrets,
@@ -1517,6 +1569,33 @@ class UsersInternalService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListResidencies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/ListResidencies',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ListResidenciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RevealSecret(request,
             target,
             options=(),
@@ -1533,6 +1612,60 @@ class UsersInternalService(object):
             '/windlass.api.users.v1.UsersInternalService/RevealSecret',
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretRequest.SerializeToString,
             windlass_dot_api_dot_users_dot_v1_dot_users__pb2.RevealSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetObjectSealing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/GetObjectSealing',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.GetObjectSealingRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.ObjectSealing.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenObjectKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.users.v1.UsersInternalService/OpenObjectKey',
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyRequest.SerializeToString,
+            windlass_dot_api_dot_users_dot_v1_dot_users__pb2.OpenObjectKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1188,6 +1188,22 @@ _UsersInternalServiceLookupProjectType = typing_extensions.TypeVar(
     ],
 )
 
+_UsersInternalServiceListResidenciesType = typing_extensions.TypeVar(
+    '_UsersInternalServiceListResidenciesType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+        windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+        windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+        windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+    ],
+)
+
 _UsersInternalServiceRevealSecretType = typing_extensions.TypeVar(
     '_UsersInternalServiceRevealSecretType',
     grpc.UnaryUnaryMultiCallable[
@@ -1201,6 +1217,38 @@ _UsersInternalServiceRevealSecretType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RevealSecretRequest,
         windlass.api.users.v1.users_pb2.RevealSecretResponse,
+    ],
+)
+
+_UsersInternalServiceGetObjectSealingType = typing_extensions.TypeVar(
+    '_UsersInternalServiceGetObjectSealingType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+        windlass.api.users.v1.users_pb2.ObjectSealing,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+        windlass.api.users.v1.users_pb2.ObjectSealing,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+        windlass.api.users.v1.users_pb2.ObjectSealing,
+    ],
+)
+
+_UsersInternalServiceOpenObjectKeyType = typing_extensions.TypeVar(
+    '_UsersInternalServiceOpenObjectKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+        windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+        windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+        windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
     ],
 )
 
@@ -1220,7 +1268,7 @@ _UsersInternalServiceFindSecretsType = typing_extensions.TypeVar(
     ],
 )
 
-class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceRecordKeyUseType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceRevealSecretType, _UsersInternalServiceFindSecretsType]):
+class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyType, _UsersInternalServiceWatchKeysType, _UsersInternalServiceRecordKeyUseType, _UsersInternalServiceLookupProjectType, _UsersInternalServiceListResidenciesType, _UsersInternalServiceRevealSecretType, _UsersInternalServiceGetObjectSealingType, _UsersInternalServiceOpenObjectKeyType, _UsersInternalServiceFindSecretsType]):
     """What other services ask of users."""
 
     @typing.overload
@@ -1242,8 +1290,20 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
             windlass.api.users.v1.users_pb2.Project,
         ],
         grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+            windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
             windlass.api.users.v1.users_pb2.RevealSecretResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+            windlass.api.users.v1.users_pb2.ObjectSealing,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+            windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.FindSecretsRequest,
@@ -1270,8 +1330,20 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
             windlass.api.users.v1.users_pb2.Project,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+            windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.RevealSecretRequest,
             windlass.api.users.v1.users_pb2.RevealSecretResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+            windlass.api.users.v1.users_pb2.ObjectSealing,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+            windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             windlass.api.users.v1.users_pb2.FindSecretsRequest,
@@ -1293,7 +1365,18 @@ class UsersInternalServiceStub(typing.Generic[_UsersInternalServiceLookupApiKeyT
     LookupProject: _UsersInternalServiceLookupProjectType
     """A project of any organization, archived or not."""
 
+    ListResidencies: _UsersInternalServiceListResidenciesType
+    """The projects that have a geography, archived or not, by their ids."""
+
     RevealSecret: _UsersInternalServiceRevealSecretType
+
+    GetObjectSealing: _UsersInternalServiceGetObjectSealingType
+    """Whether, and by which key, objects of a project are sealed; no key's keeper is asked."""
+
+    OpenObjectKey: _UsersInternalServiceOpenObjectKeyType
+    """A key that seals objects of a project. UNAVAILABLE, reason `external_key_unavailable`, while
+    the keeper of the project's external key does not open it.
+    """
 
     FindSecrets: _UsersInternalServiceFindSecretsType
     """Which of some secrets a project has."""
@@ -1316,8 +1399,20 @@ UsersInternalServiceAsyncStub: typing_extensions.TypeAlias = UsersInternalServic
         windlass.api.users.v1.users_pb2.Project,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+        windlass.api.users.v1.users_pb2.ListResidenciesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.RevealSecretRequest,
         windlass.api.users.v1.users_pb2.RevealSecretResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+        windlass.api.users.v1.users_pb2.ObjectSealing,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+        windlass.api.users.v1.users_pb2.OpenObjectKeyResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.users.v1.users_pb2.FindSecretsRequest,
@@ -1363,11 +1458,37 @@ class UsersInternalServiceServicer(metaclass=abc.ABCMeta):
         """A project of any organization, archived or not."""
 
     @abc.abstractmethod
+    def ListResidencies(
+        self,
+        request: windlass.api.users.v1.users_pb2.ListResidenciesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.ListResidenciesResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ListResidenciesResponse]]:
+        """The projects that have a geography, archived or not, by their ids."""
+
+    @abc.abstractmethod
     def RevealSecret(
         self,
         request: windlass.api.users.v1.users_pb2.RevealSecretRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.RevealSecretResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.RevealSecretResponse]]: ...
+
+    @abc.abstractmethod
+    def GetObjectSealing(
+        self,
+        request: windlass.api.users.v1.users_pb2.GetObjectSealingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.ObjectSealing, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.ObjectSealing]]:
+        """Whether, and by which key, objects of a project are sealed; no key's keeper is asked."""
+
+    @abc.abstractmethod
+    def OpenObjectKey(
+        self,
+        request: windlass.api.users.v1.users_pb2.OpenObjectKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.users.v1.users_pb2.OpenObjectKeyResponse, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.OpenObjectKeyResponse]]:
+        """A key that seals objects of a project. UNAVAILABLE, reason `external_key_unavailable`, while
+        the keeper of the project's external key does not open it.
+        """
 
     @abc.abstractmethod
     def FindSecrets(

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import AfterValidator, Field, SecretStr
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit, encodable
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 KIND = "audit_destination"
 
@@ -46,9 +46,9 @@ class NewAuditDestination(Body):
     from_now: Annotated[bool, Field(description="Nothing of what is there already.")] = False
 
 
-def audit_destinations_router(app: App) -> APIRouter:
+def audit_destinations_router(app: App) -> ResourceRouter:
     """Destinations of the audit log."""
-    router = APIRouter(prefix="/audit_destinations", tags=["usage and audit"])
+    router = ResourceRouter(prefix="/audit_destinations", tags=["usage and audit"])
     destinations = app.clients.stub(rpc.AuditDestinationsServiceStub)
 
     @router.post("")

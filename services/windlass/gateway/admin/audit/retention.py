@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
@@ -11,6 +10,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 KIND = "audit_retention"
 
@@ -24,9 +24,9 @@ class PutRetention(Body):
     ]
 
 
-def audit_retention_router(app: App) -> APIRouter:
+def audit_retention_router(app: App) -> ResourceRouter:
     """Retention of the audit log."""
-    router = APIRouter(prefix="/audit_retention", tags=["usage and audit"])
+    router = ResourceRouter(prefix="/audit_retention", tags=["usage and audit"])
     rbac = app.clients.stub(rpc.RbacServiceStub)
 
     @router.get("")

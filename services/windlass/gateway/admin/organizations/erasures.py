@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from windlass.api.users.v1 import erasures_pb2 as pb
 from windlass.api.users.v1 import erasures_pb2_grpc as rpc
@@ -11,14 +11,15 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 KIND = "erasure"
 Title = Annotated[str, Query(max_length=TITLE_LENGTH)]
 
 
-def erasures_router(app: App) -> APIRouter:
+def erasures_router(app: App) -> ResourceRouter:
     """The routes of what is deleted."""
-    router = APIRouter(tags=["organizations and projects"])
+    router = ResourceRouter(tags=["organizations and projects"])
     erasures = app.clients.stub(rpc.ErasuresServiceStub)
 
     @router.delete("/projects/{project_id}")

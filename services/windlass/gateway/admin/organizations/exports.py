@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from windlass.gateway.openai.files import byte_range
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 KIND = "export"
 
@@ -28,9 +29,9 @@ class NewExport(Body):
     )
 
 
-def exports_router(app: App) -> APIRouter:
+def exports_router(app: App) -> ResourceRouter:
     """The routes of exports."""
-    router = APIRouter(prefix="/exports", tags=["organizations and projects"])
+    router = ResourceRouter(prefix="/exports", tags=["organizations and projects"])
     exports = app.clients.stub(rpc.ExportsServiceStub)
 
     @router.post("")

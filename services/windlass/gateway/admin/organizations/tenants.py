@@ -2,19 +2,20 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import roles_pb2, roles_pb2_grpc
 from windlass.api.users.v1 import users_pb2 as pb
 from windlass.api.users.v1 import users_pb2_grpc as rpc
-from windlass.bounds import TITLE_LENGTH
+from windlass.bounds import GEOGRAPHY_PATTERN, TITLE_LENGTH
 from windlass.core.app import App
 from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 
 ProjectId = Annotated[str, Query(max_length=IDENTIFIER_LENGTH)]
 
@@ -25,15 +26,21 @@ class Titled(Body):
     title: Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
 
 
+class TitledProject(Titled):
+    """A new project, and where its data stays, such as `EU`; null: anywhere."""
+
+    geography: Annotated[str, Field(pattern=GEOGRAPHY_PATTERN)] | None = None
+
+
 def render_project(project: pb.Project) -> Json:
     """A project."""
     status = "archived" if project.archived_at else "active"
     return {**plain(project, "project"), "status": status}
 
 
-def tenants_router(app: App) -> APIRouter:
+def tenants_router(app: App) -> ResourceRouter:
     """The routes of the caller's identity, organizations and projects."""
-    router = APIRouter(tags=["organizations and projects"])
+    router = ResourceRouter(tags=["organizations and projects"])
     users = app.clients.stub(rpc.UsersServiceStub)
 
     @router.get("/me")
@@ -62,9 +69,10 @@ def tenants_router(app: App) -> APIRouter:
         return plain(await users.GetOrganization(request), "organization")
 
     @router.post("/projects")
-    async def create_project(body: Titled) -> Json:
-        """A new project of the caller's organization."""
-        return render_project(await users.CreateProject(pb.CreateProjectRequest(title=body.title)))
+    async def create_project(body: TitledProject) -> Json:
+        """A new project of the caller's organization, in a geography that is for good."""
+        request = pb.CreateProjectRequest(title=body.title, geography=body.geography or "")
+        return render_project(await users.CreateProject(request))
 
     @router.get("/projects")
     async def list_projects(
@@ -90,9 +98,9 @@ def tenants_router(app: App) -> APIRouter:
     return router
 
 
-def permissions_router(app: App) -> APIRouter:
+def permissions_router(app: App) -> ResourceRouter:
     """Questions about permissions."""
-    router = APIRouter(prefix="/permissions", tags=["members"])
+    router = ResourceRouter(prefix="/permissions", tags=["members"])
     rbac = app.clients.stub(rbac_pb2_grpc.RbacServiceStub)
     roles = app.clients.stub(roles_pb2_grpc.RolesServiceStub)
 

@@ -6,7 +6,7 @@ Which roles may be asked for, and by whom, says `/roles/{role_id}/elevation` bes
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import Field
 
 from windlass.api.users.v1 import elevations_pb2 as pb
@@ -24,6 +24,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import enum_name, plain
+from windlass.gateway.resource_router import ResourceRouter
 
 State = Literal["pending", "approved", "denied", "withdrawn", "expired", "ended"]
 Seconds = Annotated[int, Field(ge=MIN_ELEVATION_SECONDS, le=MAX_ELEVATION_SECONDS)]
@@ -60,18 +61,18 @@ async def _project(project_id: Annotated[str, Path()]) -> str:
     return project_id
 
 
-def organization_elevations_router(app: App) -> APIRouter:
+def organization_elevations_router(app: App) -> ResourceRouter:
     """Roles that members of the organization ask for."""
     return _router(app, "organization", "/organization", _organization)
 
 
-def project_elevations_router(app: App) -> APIRouter:
+def project_elevations_router(app: App) -> ResourceRouter:
     """Roles that members of a project ask for."""
     return _router(app, "project", "/projects/{project_id}", _project)
 
 
-def _router(app: App, kind: str, prefix: str, where: Callable[..., Any]) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["members"])
+def _router(app: App, kind: str, prefix: str, where: Callable[..., Any]) -> ResourceRouter:
+    router = ResourceRouter(prefix=prefix, tags=["members"])
     _add_rules(router, kind, Depends(where), app.clients.stub(roles_pb2_grpc.RolesServiceStub))
     elevations = app.clients.stub(rpc.ElevationsServiceStub)
     _add_requests(router, kind, Depends(where), elevations)
@@ -80,7 +81,7 @@ def _router(app: App, kind: str, prefix: str, where: Callable[..., Any]) -> APIR
 
 
 def _add_rules(
-    router: APIRouter, kind: str, where: Any, roles: roles_pb2_grpc.RolesServiceAsyncStub
+    router: ResourceRouter, kind: str, where: Any, roles: roles_pb2_grpc.RolesServiceAsyncStub
 ) -> None:
     async def find(project_id: str, role_id: str) -> roles_pb2.CustomRole:
         role = await roles.GetRole(roles_pb2.GetRoleRequest(role_id=role_id))
@@ -108,7 +109,7 @@ def _add_rules(
 
 
 def _add_requests(
-    router: APIRouter, kind: str, where: Any, elevations: rpc.ElevationsServiceAsyncStub
+    router: ResourceRouter, kind: str, where: Any, elevations: rpc.ElevationsServiceAsyncStub
 ) -> None:
     @router.get("/elevation_roles", name=f"list_{kind}_elevation_roles")
     async def list_requestable(
@@ -146,7 +147,7 @@ def _add_requests(
 
 
 def _add_decisions(
-    router: APIRouter, kind: str, where: Any, elevations: rpc.ElevationsServiceAsyncStub
+    router: ResourceRouter, kind: str, where: Any, elevations: rpc.ElevationsServiceAsyncStub
 ) -> None:
     path = "/elevations/{elevation_id}"
 

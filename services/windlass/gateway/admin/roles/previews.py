@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import roles_pb2 as pb
@@ -14,6 +13,7 @@ from windlass.core.ids import IDENTIFIER_LENGTH
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import After, Body, Limit
 from windlass.gateway.plain import plain
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import PERMISSIONS
 
 Change = Literal["update", "delete", "give", "take"]
@@ -67,9 +67,9 @@ class ChangeOfRole(Body):
         return pb.PreviewRoleRequest(assign=assign)
 
 
-def role_previews_router(app: App) -> APIRouter:
+def role_previews_router(app: App) -> ResourceRouter:
     """Previews of changes of roles."""
-    router = APIRouter(tags=["members"])
+    router = ResourceRouter(tags=["members"])
     roles = app.clients.stub(rpc.RolesServiceStub)
 
     async def preview(

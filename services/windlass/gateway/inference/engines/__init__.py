@@ -11,6 +11,11 @@ from windlass.gateway.inference.engines.lines import EnginePlace, Offers
 from windlass.gateway.inference.engines.places import Asker
 from windlass.gateway.inference.engines.pool import EngineConnectionPool
 from windlass.gateway.inference.engines.shares import Tenant
+from windlass.gateway.inference.engines.weight_versions import (
+    demand_line,
+    named_steps,
+    named_version,
+)
 
 __all__ = [
     "ENGINE_FAILED",
@@ -25,6 +30,9 @@ __all__ = [
     "Offers",
     "Sent",
     "Tenant",
+    "demand_line",
     "engine_failed",
     "failed",
+    "named_steps",
+    "named_version",
 ]

@@ -48,7 +48,7 @@ class Sent(NamedTuple):
     body: bytes
     request_id: str
     # Lines of its head, each with its end.
-    trace: bytes = b""
+    lines: bytes = b""
     # Called when an engine gets it.
     asked: Callable[[], None] = lambda: None
     # Called when one that got it leaves it to others.

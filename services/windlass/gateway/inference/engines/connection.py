@@ -10,6 +10,7 @@ from typing import Any
 
 import httptools
 
+from windlass.gateway.inference.engines.weight_versions import HEADER, STEPS_HEADER
 from windlass.gateway.inference.routes import DirectAddress
 
 # An engine may compute for long before it answers; its process's end closes the socket.
@@ -27,7 +28,11 @@ class EngineSilent(EngineBroken):
 
 
 class EngineConnection(asyncio.Protocol):
-    """Carries one exchange at a time; a response has `status`, `content_type` and body."""
+    """Carries one exchange at a time; a response has `status`, `content_type` and body.
+
+    `weight_version` is what it names as that of its weights, and `steps` the optimizer's steps that
+    it says it saw; empty for none.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
@@ -47,6 +52,7 @@ class EngineConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.status = 0
         self.content_type = ""
+        self.weight_version = self.steps = b""
 
     @property
     def reusable(self) -> bool:
@@ -182,12 +188,16 @@ class EngineConnection(asyncio.Protocol):
         name = name.lower()
         if name == b"content-type":
             self.content_type = value.decode("latin-1")
+        elif name == HEADER:
+            self.weight_version = value
+        elif name == STEPS_HEADER:
+            self.steps = value
         elif name in (b"content-length", b"transfer-encoding"):
             self._framed = True
 
     def on_message_begin(self) -> None:
         """See httptools."""
-        self.content_type = ""
+        self.content_type, self.weight_version, self.steps = "", b"", b""
 
     def on_headers_complete(self) -> None:
         """See httptools."""

@@ -91,7 +91,7 @@ class EngineConnectionPool:
         path: str,
         body: bytes,
         request_id: str,
-        trace: bytes = b"",
+        lines: bytes = b"",
         asked: Callable[[], None] = lambda: None,
         *,
         fresh: bool = False,
@@ -106,7 +106,7 @@ class EngineConnectionPool:
         ids = b"x-request-id: %b\r\ncontent-length: %d\r\n\r\n" % (request_id.encode(), len(body))
         asked()
         try:
-            await connection.exchange(b"".join((head, trace, ids, body)))
+            await connection.exchange(b"".join((head, lines, ids, body)))
         except BaseException:
             connection.rest()
             raise

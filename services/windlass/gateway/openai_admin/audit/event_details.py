@@ -61,6 +61,12 @@ def certificates(event: LoggedEvent) -> Json:
     return {"certificates": [named(event)]}
 
 
+def networks(event: LoggedEvent) -> Json:
+    """The networks that an organization's credentials are taken from, or were until now."""
+    fields = event.after or event.before
+    return {"id": event.row.resource, "allowed_ips": list(fields.get("networks", ()))}
+
+
 def registered(event: LoggedEvent) -> Json:
     """The id of something, and what it is."""
     data = {name: value for name, value in event.after.items() if name != "id"}

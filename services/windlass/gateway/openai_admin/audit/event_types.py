@@ -17,6 +17,7 @@ _INVITES = "windlass.api.users.v1.InvitesService"
 _DIRECTORY = "windlass.api.users.v1.DirectoryService"
 _KEYS = "windlass.api.users.v1.ExternalKeysService"
 _CERTIFICATES = "windlass.api.users.v1.CertificatesService"
+_NETWORKS = "windlass.api.users.v1.AllowedNetworksService/PutAllowedNetworks"
 _PROVIDERS = "windlass.api.users.v1.WorkloadIdentityService"
 _KEY_POLICIES = "windlass.api.users.v1.KeyPoliciesService"
 _SIGN_IN_POLICIES = "windlass.api.users.v1.SignInPoliciesService"
@@ -109,6 +110,10 @@ TYPES = (
     EventType(
         "certificates.deactivated", f"{_CERTIFICATES}/DeactivateCertificates", of.certificates
     ),
+    # The one list that an organization has.
+    EventType("ip_allowlist.created", _NETWORKS, of.networks, before=False, after=True),
+    EventType("ip_allowlist.updated", _NETWORKS, of.networks, before=True, after=True),
+    EventType("ip_allowlist.deleted", _NETWORKS, of.networks, before=True, after=False),
     EventType("external_key.registered", f"{_KEYS}/CreateExternalKey", of.registered, after=True),
     EventType("external_key.removed", f"{_KEYS}/DeleteExternalKey", of.identified),
     EventType(
@@ -141,8 +146,7 @@ TYPES = (
 )
 # What OpenAI has a type for and nothing here does.
 _OTHERS = frozenset({
-    "external_storage.registered", "external_storage.removed", "ip_allowlist.created",
-    "ip_allowlist.updated", "ip_allowlist.deleted", "ip_allowlist.config.activated",
+    "external_storage.registered", "external_storage.removed", "ip_allowlist.config.activated",
     "ip_allowlist.config.deactivated", "logout.failed", "rate_limit.updated",
     "rate_limit.deleted", "resource.deleted", "tunnel.created", "tunnel.updated",
     "tunnel.deleted", "role.bound_to_resource", "role.unbound_from_resource",

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from windlass.api.rbac.v1 import rbac_pb2 as pb
 from windlass.api.rbac.v1 import rbac_pb2_grpc
@@ -15,15 +15,16 @@ from windlass.gateway.openai_admin.audit.actors import KnownActors, ids_of, know
 from windlass.gateway.openai_admin.audit.event_details import LoggedEvent
 from windlass.gateway.openai_admin.audit.event_types import TENANT, type_of, types_named
 from windlass.gateway.parameters import After, Limit, bracketed, bracketed_pairs, unknown_parameter
+from windlass.gateway.resource_router import ResourceRouter
 
 Before = Annotated[
     str, Query(max_length=512, description="Id of the first item of the page that follows.")
 ]
 
 
-def audit_logs_router(app: App) -> APIRouter:
+def audit_logs_router(app: App) -> ResourceRouter:
     """Events that OpenAI has a type for."""
-    router = APIRouter(prefix="/organization/audit_logs", tags=["administration"])
+    router = ResourceRouter(prefix="/organization/audit_logs", tags=["administration"])
     rbac = app.clients.stub(rbac_pb2_grpc.RbacServiceStub)
     users = app.clients.stub(users_pb2_grpc.UsersServiceStub)
 

@@ -7,14 +7,13 @@ is refused by its name.
 
 from typing import Literal
 
-from fastapi import APIRouter
-
 from windlass.api.rbac.v1 import rbac_pb2, rbac_pb2_grpc
 from windlass.api.users.v1 import users_pb2, users_pb2_grpc
 from windlass.core.app import App
 from windlass.core.errors import InvalidArgument, PermissionDenied
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import PROJECTS
 
 TOOLS = ("code_interpreter", "file_search", "image_generation", "mcp", "web_search")
@@ -74,16 +73,16 @@ class _Settings:
             raise PermissionDenied(f"This needs the permission {PROJECTS}.")
 
 
-def fixed_settings_router(app: App) -> APIRouter:
+def fixed_settings_router(app: App) -> ResourceRouter:
     """Hosted tools and data retention, which say what is true."""
-    router = APIRouter(prefix="/organization", tags=["administration"])
+    router = ResourceRouter(prefix="/organization", tags=["administration"])
     settings = _Settings(app)
     _add_tools(router, settings)
     _add_retention(router, settings)
     return router
 
 
-def _add_tools(router: APIRouter, settings: _Settings) -> None:
+def _add_tools(router: ResourceRouter, settings: _Settings) -> None:
     path = "/projects/{project_id}/hosted_tool_permissions"
 
     @router.get(path)
@@ -108,7 +107,7 @@ def _add_tools(router: APIRouter, settings: _Settings) -> None:
         return {name: {"enabled": False} for name in TOOLS}
 
 
-def _add_retention(router: APIRouter, settings: _Settings) -> None:
+def _add_retention(router: ResourceRouter, settings: _Settings) -> None:
     @router.get("/data_retention")
     async def get_organization_data_retention() -> Json:
         """Says how long prompts and answers are kept: not at all."""

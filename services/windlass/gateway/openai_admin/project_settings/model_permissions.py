@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import model_policies_pb2 as pb
@@ -12,6 +11,7 @@ from windlass.core.app import App
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body
 from windlass.gateway.plain import enum_name
+from windlass.gateway.resource_router import ResourceRouter
 
 Mode = Literal["allow_list", "deny_list"]
 ModelId = Annotated[str, Field(min_length=1, max_length=MODEL_PATTERN_LENGTH)]
@@ -24,10 +24,10 @@ class ProjectModels(Body):
     model_ids: Annotated[list[ModelId], Field(max_length=MAX_PROJECT_MODELS)]
 
 
-def model_permissions_router(app: App) -> APIRouter:
+def model_permissions_router(app: App) -> ResourceRouter:
     """Models of projects."""
     path = "/organization/projects/{project_id}/model_permissions"
-    router = APIRouter(prefix=path, tags=["administration"])
+    router = ResourceRouter(prefix=path, tags=["administration"])
     policies = app.clients.stub(rpc.ModelPoliciesServiceStub)
 
     @router.get("")

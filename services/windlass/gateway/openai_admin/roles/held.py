@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import Field
 
 from windlass.api.users.v1 import groups_pb2, groups_pb2_grpc, users_pb2_grpc
@@ -15,6 +15,7 @@ from windlass.gateway.openai_admin import members
 from windlass.gateway.openai_admin.keys import Lifetime
 from windlass.gateway.openai_admin.roles.rendering import Order, page, render_role, unknown_role
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 
 class GivenRole(Body):
@@ -93,7 +94,7 @@ class HeldRoles:
 
 
 def add_held_roles(
-    router: APIRouter, app: App, name: str, *, of: Literal["user", "group"], where: Any
+    router: ResourceRouter, app: App, name: str, *, of: Literal["user", "group"], where: Any
 ) -> None:
     """Adds the routes of the roles that members, or groups, have; `where` yields the project."""
     held = HeldRoles(app)

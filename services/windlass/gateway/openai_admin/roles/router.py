@@ -7,7 +7,7 @@ and `/groups/{group_id}/roles`.
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import Field
 
 from windlass.api.users.v1 import roles_pb2 as pb
@@ -22,6 +22,7 @@ from windlass.gateway.openai.rendering import Json
 from windlass.gateway.openai_admin.roles.held import add_held_roles
 from windlass.gateway.openai_admin.roles.rendering import Order, page, render_role, unknown_role
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import PERMISSIONS
 
 Name = Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
@@ -57,25 +58,27 @@ async def _project(project_id: Annotated[str, Path()]) -> str:
     return project_id
 
 
-def organization_roles_router(app: App) -> APIRouter:
+def organization_roles_router(app: App) -> ResourceRouter:
     """Roles of the organization."""
     return _router(app, "organization", "/organization", _organization)
 
 
-def project_roles_router(app: App) -> APIRouter:
+def project_roles_router(app: App) -> ResourceRouter:
     """Roles of a project."""
     return _router(app, "project", "/projects/{project_id}", _project)
 
 
-def _router(app: App, kind: str, prefix: str, where: Callable[..., Any]) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["administration"])
+def _router(app: App, kind: str, prefix: str, where: Callable[..., Any]) -> ResourceRouter:
+    router = ResourceRouter(prefix=prefix, tags=["administration"])
     _add_roles(router, kind, Depends(where), app.clients.stub(rpc.RolesServiceStub))
     add_held_roles(router, app, f"{kind}_user", of="user", where=Depends(where))
     add_held_roles(router, app, f"{kind}_group", of="group", where=Depends(where))
     return router
 
 
-def _add_roles(router: APIRouter, kind: str, where: Any, roles: rpc.RolesServiceAsyncStub) -> None:
+def _add_roles(
+    router: ResourceRouter, kind: str, where: Any, roles: rpc.RolesServiceAsyncStub
+) -> None:
     async def find(project_id: str, role_id: str) -> pb.CustomRole:
         role = await roles.GetRole(pb.GetRoleRequest(role_id=role_id))
         if role.project_id != project_id:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter
 from pydantic import Field
 
 from windlass.api.users.v1 import workload_identity_pb2 as pb
@@ -24,6 +23,7 @@ from windlass.gateway.openai.rendering import Json, page
 from windlass.gateway.openai_admin.roles.rendering import Order
 from windlass.gateway.openai_admin.unsupported import require_unset
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 
 Name = Annotated[str, Field(min_length=1, max_length=TITLE_LENGTH)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH)]
@@ -85,9 +85,11 @@ class WorkloadProviderSettings(Body):
     enabled: bool | None = None
 
 
-def workload_providers_router(app: App) -> APIRouter:
+def workload_providers_router(app: App) -> ResourceRouter:
     """Identity providers of the organization."""
-    router = APIRouter(prefix="/organization/workload_identity_providers", tags=["administration"])
+    router = ResourceRouter(
+        prefix="/organization/workload_identity_providers", tags=["administration"]
+    )
     providers = app.clients.stub(rpc.WorkloadIdentityServiceStub)
 
     @router.post("")

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import orjson
-from fastapi import APIRouter
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from windlass.api.users.v1 import workload_identity_pb2 as pb
@@ -22,6 +21,7 @@ from windlass.gateway.openai_admin.keys import Scopes
 from windlass.gateway.openai_admin.roles.rendering import Order
 from windlass.gateway.openai_admin.scopes import permissions
 from windlass.gateway.parameters import After, Body, Limit
+from windlass.gateway.resource_router import ResourceRouter
 from windlass.policy import OPENAI_PROJECT_ROLES, permissions_of
 
 # What OpenAI's names of scopes stand for, as in keys of service accounts.
@@ -78,9 +78,9 @@ class FederationRuleSettings(Body):
     accepts_bearer: bool | None = None
 
 
-def federation_rules_router(app: App) -> APIRouter:
+def federation_rules_router(app: App) -> ResourceRouter:
     """Federation rules of an identity provider."""
-    router = APIRouter(
+    router = ResourceRouter(
         prefix="/organization/workload_identity_providers/{identity_provider_id}/federation_rules",
         tags=["administration"],
     )

@@ -38,6 +38,7 @@ class SignInPoliciesServicer(rpc.SignInPoliciesServiceServicer):
             acr=tuple(dict.fromkeys(request.administrators_acr)),
             amr=tuple(dict.fromkeys(request.administrators_amr)),
             max_age=request.administrators_max_age,
+            fresh_max_age=request.fresh_max_age,
         )
         before = await self._policies.get(current().organization_id)
         await self._policies.put(current().organization_id, policy)
@@ -50,6 +51,12 @@ class SignInPoliciesServicer(rpc.SignInPoliciesServiceServicer):
     ) -> pb.ExplainAccessResponse:
         """Explains what the caller may."""
         return await self._explanations.of(current())
+
+    async def ExplainMemberAccess(
+        self, request: pb.ExplainMemberAccessRequest, context: Any
+    ) -> pb.ExplainAccessResponse:
+        """Explains what another person of the caller's organization may."""
+        return await self._explanations.of_member(current(), request.user_id)
 
 
 def _message(policy: SignInPolicy) -> pb.SignInPolicy:

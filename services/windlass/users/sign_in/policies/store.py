@@ -20,7 +20,12 @@ MIN_AGE_SECONDS = 60
 
 
 def valid_policy(
-    *, required: bool, acr: tuple[str, ...], amr: tuple[str, ...], max_age: int
+    *,
+    required: bool,
+    acr: tuple[str, ...],
+    amr: tuple[str, ...],
+    max_age: int,
+    fresh_max_age: int,
 ) -> SignInPolicy:
     """A policy of now; raises InvalidArgument."""
     for name, values in (("administrators_acr", acr), ("administrators_amr", amr)):
@@ -29,13 +34,17 @@ def valid_policy(
                 f"{name} must be at most {MAX_POLICY_METHODS} names as the issuer has them.",
                 param=name,
             )
-    if max_age and not MIN_AGE_SECONDS <= max_age <= MAX_SIGN_IN_AGE:
-        raise InvalidArgument(
-            f"administrators_max_age must be between {MIN_AGE_SECONDS} and {MAX_SIGN_IN_AGE} "
-            "seconds, or 0 for any.",
-            param="administrators_max_age",
-        )
-    return SignInPolicy(required, acr, amr, max_age, now_seconds())
+    for name, seconds in (
+        ("administrators_max_age", max_age),
+        ("fresh_max_age", fresh_max_age),
+    ):
+        if seconds and not MIN_AGE_SECONDS <= seconds <= MAX_SIGN_IN_AGE:
+            raise InvalidArgument(
+                f"{name} must be between {MIN_AGE_SECONDS} and {MAX_SIGN_IN_AGE} seconds, or 0 "
+                "for any.",
+                param=name,
+            )
+    return SignInPolicy(required, acr, amr, max_age, now_seconds(), fresh_max_age)
 
 
 class SignInPolicies:

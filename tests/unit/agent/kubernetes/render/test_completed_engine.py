@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from tests.unit.agent.kubernetes.render.test_engine import GIB, pod, rendered, workload
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass_agent.engines.pods import COMPLETED
+from windlass_agent.engines.in_pods.kinds import COMPLETED
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
 

@@ -1,0 +1,138 @@
+"""Requests to train, checked before anything runs."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from windlass_vllm.messages import Guard, Mode, TokenSample, Train
+from windlass_vllm.optimizers.settings import OptimizerSettings, apollo_mini
+from windlass_vllm.refusal import Refused
+
+MOST_BODY_BYTES = 16 * 2**20
+_MOST_SAMPLES, _MOST_STEPS = 10_000, 100_000
+_MOST_BATCH_TOKENS = 2**20
+_MOST_LIMIT = 1e6
+_MOST_GUARD_NUMBERS = 2**27
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Bounds of an engine: ids of its vocabulary, and tokens of its context."""
+
+    vocabulary: int
+    context: int
+
+
+class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /train`."""
+
+    samples: Annotated[
+        tuple[TokenSample, ...], msgspec.Meta(min_length=1, max_length=_MOST_SAMPLES)
+    ]
+    learning_rate: Annotated[float, msgspec.Meta(ge=0, le=10)] = 1e-5
+    epochs: Annotated[int, msgspec.Meta(ge=1, le=_MOST_STEPS)] = 1
+    batch: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    optimizer: Literal["apollo-mini", "apollo", "adamw", "sgd"] = "apollo-mini"
+    rank: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
+    """Rank of APOLLO's projections; the other optimizers take none."""
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32)] = 0
+    mode: Mode = "hogwild"
+    place_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = 0
+    """Steps after which mode `shadow` puts its copy in place; 0 does so at the end alone."""
+    save_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = 0
+    """Steps after which a version is saved, from which the job can go on; 0 saves none."""
+    guard: Guard | None = None
+    max_seconds: Annotated[int, msgspec.Meta(ge=1, le=7 * 86400)] = 3600
+    idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole job."""
+        return self.epochs * -(-len(self.samples) // self.batch)
+
+    @property
+    def settings(self) -> OptimizerSettings:
+        """The optimizer that is asked for."""
+        if self.optimizer == "apollo-mini":
+            return apollo_mini(self.learning_rate, seed=self.seed)
+        rate, seed = self.learning_rate, self.seed
+        return OptimizerSettings(kind=self.optimizer, learning_rate=rate, seed=seed, rank=self.rank)
+
+    def work(self, name: str, number: int, model: str, run: str) -> Train:
+        """Returns what the worker is asked for; raises Refused where versions have no folder."""
+        if self.save_steps and not run:
+            raise Refused("no_checkpoints", "save_steps: WINDLASS_VLLM_CHECKPOINTS is not set")
+        return Train(
+            job=name,
+            number=number,
+            samples=self.samples,
+            epochs=self.epochs,
+            batch=self.batch,
+            optimizer=self.settings,
+            mode=self.mode,
+            save_steps=self.save_steps,
+            place_steps=self.place_steps,
+            guard=self.guard,
+            model=model,
+            run=run,
+        )
+
+
+def read_request(body: bytes, bounds: Bounds) -> TrainRequest:
+    """Returns a request that the engine can train on; raises Refused, naming the field."""
+    try:
+        request = msgspec.json.decode(body, type=TrainRequest)
+    except msgspec.MsgspecError as error:
+        raise Refused("invalid_request", str(error)) from error
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise Refused("invalid_request", "the body is no JSON that can be read") from error
+    _check(request.samples, "samples", request.batch, bounds)
+    if request.steps > _MOST_STEPS:
+        raise Refused("invalid_request", f"epochs: {request.steps} steps exceed {_MOST_STEPS}")
+    if request.place_steps and request.mode != "shadow":
+        raise Refused("invalid_request", "place_steps: mode shadow alone puts copies in place")
+    if request.guard:
+        _check_guard(request.guard, request.batch, bounds)
+    return request
+
+
+def _check(samples: Sequence[TokenSample], field: str, batch: int, bounds: Bounds) -> None:
+    for number, sample in enumerate(samples):
+        for inner, message in _faults(sample, bounds):
+            raise Refused("invalid_request", f"{field}[{number}].{inner}: {message}")
+    longest = max(len(one.context_ids) + len(one.continuation_ids) for one in samples)
+    if batch * longest > _MOST_BATCH_TOKENS:
+        raise Refused("invalid_request", f"batch: a step exceeds {_MOST_BATCH_TOKENS} tokens")
+
+
+def _check_guard(guard: Guard, batch: int, bounds: Bounds) -> None:
+    """Refuses limits that are no numbers, and sets whose distributions would fill the memory."""
+    _check(guard.samples, "guard.samples", batch, bounds)
+    for field in ("max_loss", "max_kl"):
+        most = getattr(guard, field)
+        if most is not None and not 0 <= most <= _MOST_LIMIT:
+            raise Refused("invalid_request", f"guard.{field}: from 0 to {_MOST_LIMIT:g}")
+    tokens = sum(len(one.continuation_ids) for one in guard.samples)
+    if tokens * bounds.vocabulary > _MOST_GUARD_NUMBERS:
+        most = _MOST_GUARD_NUMBERS // bounds.vocabulary
+        raise Refused("invalid_request", f"guard.samples: {tokens} tokens exceed {most}")
+
+
+def _faults(sample: TokenSample, bounds: Bounds) -> Iterator[tuple[str, str]]:
+    for field in ("context_ids", "continuation_ids"):
+        ids = getattr(sample, field)
+        if not ids:
+            yield field, "at least one id"
+        elif min(ids) < 0 or max(ids) >= bounds.vocabulary:
+            yield field, f"ids are from 0 up to {bounds.vocabulary}"
+    if (length := len(sample.context_ids) + len(sample.continuation_ids)) > bounds.context:
+        yield "continuation_ids", f"{length} tokens exceed a context of {bounds.context}"
+    if (weights := sample.weights) is None:
+        return
+    if len(weights) != len(sample.continuation_ids):
+        yield "weights", "one for each id of the continuation"
+    elif not all(math.isfinite(one) and 0 <= one <= 1e6 for one in weights) or not any(weights):
+        yield "weights", "from 0 to 1e6, one of them above 0"

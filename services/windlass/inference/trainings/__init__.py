@@ -1,0 +1,4 @@
+"""Owns trainings of engines in their own memory, and checkpoints, from the request to its end.
+
+May import the domain, the store, the observed state and the servings of inference.
+"""

@@ -1,0 +1,29 @@
+"""The sampler of each base model: the engine that the operator names, else the trainer."""
+
+import asyncio
+from collections.abc import Mapping
+
+from windlass.tuning.samplers.engine_sampler import EngineSampler
+from windlass.tuning_api.trainers.port import Trainer
+from windlass.tuning_api.trainers.records import OperationFailed, SampleRequest, Samples
+
+
+class ChosenSampler:
+    """Samples where each base model is sampled."""
+
+    def __init__(self, trainer: Trainer, addresses: Mapping[str, str], places: int):
+        """`addresses` are those of engines by the names of base models; `places` for adapters."""
+        self._trainer = trainer
+        self._engines = {
+            name: EngineSampler(name, address, places) for name, address in addresses.items()
+        }
+
+    async def sample(self, request: SampleRequest) -> Samples | OperationFailed:
+        """Continues a prompt with weights that do not move. Raises TrainerLost."""
+        # What runs of all parameters saved is a model of its own, which no engine has.
+        engine = None if request.session_id else self._engines.get(request.base_model)
+        return await (self._trainer if engine is None else engine).sample(request)
+
+    async def close(self) -> None:
+        """Releases the connections."""
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))

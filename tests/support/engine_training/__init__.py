@@ -1,0 +1,1 @@
+"""A vLLM with the plugin, and what is run in its environment."""
