@@ -1,4 +1,4 @@
-"""An eraser whose lease another process takes while it counts removes nothing."""
+"""An eraser whose lease another process takes removes and counts nothing more."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -6,12 +6,14 @@ from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
+from tests.support.factories.tenant_rows import RowTenant
 from tests.support.waiting import until
 
 from windlass.core.db import Database
 from windlass.core.leaving import eraser
-from windlass.core.leaving.claims import LeavingClaims, ObjectClaim, by_project
+from windlass.core.leaving.claims import LeavingClaims, ObjectClaim, Scope, by_project, erased
 from windlass.core.leaving.tables import ERASING, PENDING, erasures, steps
+from windlass.models.tables import fetches
 
 
 class Objects:
@@ -82,3 +84,31 @@ async def test_a_long_count_keeps_its_lease_or_stops(
         assert (objects.removed, row.state, row.lease_owner) == ([], PENDING, "another")
     else:
         assert (objects.removed, row.state, row.objects) == (["files/proj_1/"], "done", 3)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_rows_are_erased_with_their_count_and_only_under_the_lease(
+    database: Database, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    monkeypatch.setattr(eraser, "ROWS", 2)
+    monkeypatch.setattr(eraser, "PAUSE", 0)
+    claims = LeavingClaims("files", (erased(fetches),), ())
+    row = RowTenant(1).row(fetches) | {"organization_id": "org_1", "project_id": "proj_1"}
+    async with database.begin() as connection:
+        await connection.execute(fetches.insert(), [row | {"id": f"fetch_{n}"} for n in range(5)])
+
+    async def prepare(_: Scope) -> str:
+        if is_taken:
+            async with database.begin() as connection:
+                await connection.execute(steps.update().values(lease_owner="another"))
+        return ""
+
+    part = eraser.ErasurePart(claims, prepare)
+    assert await eraser.Eraser(database, cast(Any, None), {"files": part}).once()
+    async with database.autocommit() as connection:
+        step = (await connection.execute(sa.select(steps))).one()
+        left = await connection.scalar(sa.select(sa.func.count()).select_from(fetches))
+    if is_taken:
+        assert (left, step.rows, step.state, step.lease_owner) == (5, {}, PENDING, "another")
+    else:
+        assert (left, step.rows, step.state) == (0, {"models_fetches": 5}, "done")

@@ -34,7 +34,9 @@ ROWS, PREFIXES = 250, 200
 PAUSE = 4
 LONGEST_PAUSE = 300
 _MESSAGE_LENGTH = 500
-_WITHOUT_WAITING = sa.text("SET LOCAL synchronous_commit = off")
+_LEASED: dict[str, Any] = {
+    "lease_until": sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, LEASE_SECONDS)
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,6 @@ class Eraser:
         )
 
     async def _erase_rows(self, work: "_Step", claimed: TableClaim, scope: Scope) -> None:
-        table = claimed.table
         where = claimed.where(scope) if claimed.where else None
         if claimed.fate is Fate.NOBODYS or where is None:
             return
@@ -169,21 +170,12 @@ class Eraser:
             if not claimed.values:
                 return
             where = sa.and_(where, _named(claimed))
-        ctid: sa.ColumnElement[Any] = sa.literal_column(f"{table.name}.ctid")
-        some = sa.select(ctid).where(where).limit(ROWS)
-        mine = ctid == sa.any_(sa.func.array(some.scalar_subquery()))
-        statement: sa.Delete | sa.Update = table.delete().where(mine)
-        if claimed.fate is Fate.IDS:
-            statement = table.update().where(mine).values(claimed.values)
+        statement = work.batch_of(claimed, where)
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
-            async with self._database.begin() as connection:
-                # Rows that a crash of the database brings back come with the count before them.
-                await connection.execute(_WITHOUT_WAITING)
-                changed = (await connection.execute(statement)).rowcount
-                if changed:
-                    await work.count(connection, table.name, changed)
+            async with self._database.autocommit() as connection:
+                changed = (await connection.execute(statement)).scalar_one()
             reach(f"erasures.{work.row.service}.rows")
             # Most of the time is left to the others who use the database and this process.
             await asyncio.sleep(PAUSE * (clock() - began))
@@ -233,10 +225,29 @@ class _Step:
         if "batch" in values:
             self.batch = values["batch"] or {}
 
-    async def count(self, connection: Any, table: str, rows: int) -> None:
-        before = sa.func.coalesce(steps.c.rows[table].astext.cast(sa.BigInteger), 0)
-        counted = sa.func.jsonb_build_object(sa.cast(table, sa.Text), before + rows)
-        await self._write(connection, {"rows": steps.c.rows.concat(counted)})
+    def batch_of(self, claimed: TableClaim, where: sa.ColumnElement[bool]) -> sa.Select[tuple[int]]:
+        """Returns the statement that erases some rows, counts them here, and tells how many.
+
+        One statement, since each further one would keep its rows locked for a round trip more. It
+        erases nothing without the lease, and does not wait for the disk: rows that a crash of the
+        database brings back come with the count before them.
+        """
+        table = claimed.table
+        unsynced = sa.func.set_config("synchronous_commit", "off", True)
+        lease = sa.select(steps.c.id, unsynced).where(self._mine).with_for_update().cte("lease")
+        ctid: sa.ColumnElement[Any] = sa.literal_column(f"{table.name}.ctid")
+        some = sa.select(ctid).where(where, sa.exists(sa.select(lease.c.id))).limit(ROWS)
+        mine = ctid == sa.any_(sa.func.array(some.scalar_subquery()))
+        change: sa.Delete | sa.Update = table.delete().where(mine)
+        if claimed.fate is Fate.IDS:
+            change = table.update().where(mine).values(claimed.values)
+        changed = change.returning(ctid).cte("changed")
+        number = sa.select(sa.func.count()).select_from(changed).scalar_subquery()
+        name = sa.cast(table.name, sa.Text)
+        before = sa.func.coalesce(steps.c.rows[table.name].astext.cast(sa.BigInteger), 0)
+        counted = steps.c.rows.concat(sa.func.jsonb_build_object(name, before + number))
+        count = steps.update().where(self._mine, number > 0).values(rows=counted, **_LEASED)
+        return sa.select(number.label("changed")).add_cte(count.cte("counted"))
 
     async def rest(self, message: str, *, seconds: int, **values: Any) -> None:
         await self.update(
@@ -247,8 +258,6 @@ class _Step:
         )
 
     async def _write(self, connection: Any, values: dict[str, Any]) -> None:
-        until = sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, LEASE_SECONDS)
-        values = {"lease_until": until} | values
-        statement = steps.update().where(self._mine).values(values)
+        statement = steps.update().where(self._mine).values(_LEASED | values)
         if (await connection.execute(statement)).rowcount != 1:
             raise LeaseLost
