@@ -11,6 +11,8 @@ from windlass_vllm.refusal import Refused
 PLUGIN = "windlass_vllm"
 _PREFIX = "WINDLASS_VLLM_"
 _SHORTEST_KEY = 16
+# Of the 107 bytes that a socket's path may have, `/windlass-vllm-…/worker-…` takes 47.
+LONGEST_FOLDER = 60
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,6 +39,9 @@ class EngineTrainingSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.key and len(self.key) < _SHORTEST_KEY:
             message = f"{_PREFIX}KEY has fewer than {_SHORTEST_KEY} characters"
+            raise Refused("invalid_setting", message)
+        if len(os.fsencode(self.folder)) > LONGEST_FOLDER:
+            message = f"{_PREFIX}FOLDER has more than {LONGEST_FOLDER} bytes: no socket fits in it"
             raise Refused("invalid_setting", message)
         if not (1 <= self.threads <= 1024 and self.memory_mib >= 0 and 0 <= self.niceness <= 19):
             message = f"{_PREFIX}THREADS, MEMORY_MIB or NICENESS is outside its bounds"

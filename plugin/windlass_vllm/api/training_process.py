@@ -41,7 +41,7 @@ class TrainingProcess:
     ) -> "TrainingProcess":
         """Starts a worker for the weights of a generation."""
         token = secrets.token_bytes(32)
-        path = folder / f"worker-{generation}-{secrets.token_hex(4)}"
+        path = folder / f"worker-{secrets.token_hex(4)}"
         socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
         socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
         socket.setsockopt(zmq.LINGER, 0)
