@@ -3,7 +3,9 @@
 import asyncio
 import hashlib
 import json
+import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +63,27 @@ async def test_what_a_dead_engine_has_started_ends_with_the_next_agent(
         assert host.driver.statuses() == []
         assert not path.exists()
         await until(lambda: not children[0].is_running())
+
+
+@pytest.mark.parametrize("days", [1, 8])
+async def test_what_a_trained_engine_saved_waits_for_its_next_process(
+    store: Store, folder: Path, days: int
+) -> None:
+    ended = workload(store)
+    ended.engine.training = "hogwild"
+    record = EngineRecord(workload=ended.SerializeToString(), argument="ended")
+    path = folder / "engines" / "eng-1.json"
+    checkpoint = path.with_suffix(".checkpoints") / "run-1" / "checkpoint"
+    checkpoint.mkdir(mode=0o700, parents=True)
+    path.write_bytes(msgspec.json.encode(record))
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+    async with machine(folder) as host:
+        assert host.driver.statuses() == []
+        assert (path.exists(), checkpoint.exists()) == (days < 7, days < 7)
+        deleted = pb.Workload(id="eng-1", generation=2, desired=pb.DESIRED_STATE_DELETED)
+        await host.driver.apply(deleted)
+        assert not list(path.parent.iterdir())
 
 
 async def test_an_engine_lives_from_wish_to_end(store: Store, folder: Path) -> None:

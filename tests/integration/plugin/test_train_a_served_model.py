@@ -237,6 +237,21 @@ def test_replicas_adapters_and_engines_for_everyone_are_refused(tenants: Tenants
             assert answer.json()["error"]["param"] in ("training", *words)
 
 
+@pytest.mark.long
+def test_a_server_that_was_stopped_goes_on_with_what_was_learned(
+    server: Windlass, tenants: Tenants, taught: str
+) -> None:
+    begun = asked(tenants, f"/v1/engines/{MODEL}/train", lesson(learning_rate=0.001)).json()["id"]
+    assert ended(tenants, begun)["state"] == "succeeded"
+    before = answered(tenants, MODEL)
+    server.terminate("all", seconds=SECONDS)
+    server.start()
+    server.wait_ready()
+    assert answered(tenants, MODEL) == before
+    again = asked(tenants, f"/v1/engines/{MODEL}/train", lesson()).json()["id"]
+    assert ended(tenants, again)["state"] == "succeeded"
+
+
 def test_a_deactivated_engine_saves_first_what_it_has_learned(
     tenants: Tenants, taught: str
 ) -> None:

@@ -1,5 +1,6 @@
 """A running engine that may be trained: its routes of training, which the plugin answers."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,9 +9,11 @@ from typing import Any
 
 import aiohttp
 
+from windlass.core import telemetry
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.port import EngineError, TrainingAccess
 
+log = telemetry.logger("trainings")
 # What a busy engine takes to check millions of token ids.
 _SECONDS = 120.0
 # An event of a step, or the description of a job.
@@ -49,6 +52,22 @@ class TrainedEngine:
     async def cancel(self, name: str) -> Job:
         """Asks a job to end at its next step."""
         return await self._ask("POST", f"/train/cancel/{name}")
+
+    async def save(self, seconds: float) -> bool:
+        """Has what the weights have learned written to the engine's folder.
+
+        False where nothing was learned, or it was not written in so many seconds.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                status = await self._ask("GET", "/train/status")
+                if not any(job.get("steps") for job in status["jobs"]):
+                    return False
+                name = str((await self.checkpoint())["job_id"])
+                return [told async for told in self.follow(name)][-1].get("status") == "succeeded"
+        except (EngineError, TimeoutError, LookupError, AttributeError, TypeError) as error:
+            log.warning("engine_not_saved", error=repr(error))
+            return False
 
     async def follow(self, name: str) -> AsyncIterator[Job]:
         """Yields the steps of a job that are known, those that come, and the job at its end."""

@@ -18,7 +18,11 @@ from windlass_agent.executors.gpu_meter import DeviceMeter
 from windlass_agent.executors.process.allocator import SlotPool
 from windlass_agent.executors.process.allotment import ResourceRequest
 from windlass_agent.executors.process.engines.engine_house import EngineHouse
-from windlass_agent.executors.process.engines.engine_process import EngineProcess, read_record
+from windlass_agent.executors.process.engines.engine_process import (
+    EngineProcess,
+    has_learned,
+    read_record,
+)
 from windlass_agent.executors.process.engines.engine_run import EngineRun
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 from windlass_agent.executors.process.processes import kill_session
@@ -104,6 +108,8 @@ class EngineDriver:
         place = self._places.get(workload.id)
         if place is None:
             if workload.desired == pb.DESIRED_STATE_DELETED:
+                # What an earlier life of the agent left of it, for its next process.
+                await asyncio.to_thread(self._house.files(workload.id).remove)
                 return
             place = self._places[workload.id] = _Place(workload)
         elif workload.generation < place.workload.generation:
@@ -150,7 +156,7 @@ class EngineDriver:
                 if record is not None and record.pid:
                     # What an engine starts may outlive it where no walls end both.
                     await asyncio.to_thread(kill_session, record.pid, record.started)
-                files.remove()
+                (files.rest if record and has_learned(record, files) else files.remove)()
                 continue
             workload = pb.Workload.FromString(record.workload)
             run = EngineRun(workload, self._house, process=process, allotment=record.allotment)

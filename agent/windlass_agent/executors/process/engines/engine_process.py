@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.confinement import Confinement, Walls, python_paths
 from windlass.confinement.environment import child_environment
 from windlass_agent.engines.port import EngineKind, EngineSpec
@@ -21,6 +23,8 @@ from windlass_agent.machine.program_output import last_error, tail
 
 MAX_LOG_BYTES = 32 * 2**20
 TERMINATE_SECONDS = 5.0
+# How long what an engine has learned waits on the disk for its next process.
+KEPT_SECONDS = 7 * 86_400.0
 _POLL_SECONDS = 0.05
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
@@ -68,6 +72,11 @@ class EngineFiles:
         for folder in (self.socket.parent, self.adapters, self.weights):
             private_folder(folder)
 
+    def rest(self) -> None:
+        """Removes what the engine's next process makes anew; what it has learned stays."""
+        self.remove_folders()
+        self.log.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Removes all files of the engine."""
         self.remove_folders()
@@ -79,6 +88,16 @@ class EngineFiles:
         """Removes the engine's socket, and what it could load."""
         for folder in (self.socket.parent, self.adapters, self.weights):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def has_learned(record: EngineRecord, files: EngineFiles) -> bool:
+    """Returns True if an engine that has ended left weights that its next process puts back."""
+    if (
+        not pb.Workload.FromString(record.workload).engine.training
+        or not files.checkpoints.exists()
+    ):
+        return False
+    return time.time() - files.record.stat().st_mtime < KEPT_SECONDS
 
 
 def read_record(path: Path) -> EngineRecord | None:

@@ -45,6 +45,7 @@ QUICK_FAILURES = 2
 RUNNING_POLL_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 MESSAGE_LENGTH = 2000
+SAVE_SECONDS = 30.0
 _TOO_MUCH = "The engine ran out of memory: it may use {} of its machine's."
 
 
@@ -140,8 +141,10 @@ class EngineRun:
         """Ends the run and its process; `leave` lets the process live for the next agent.
 
         With `drain`, requests that are open go on to their ends, within bounds; whoever sends new
-        ones knows already that the engine stops.
+        ones knows already that the engine stops. Without, another life of the agent starts it
+        again, and what it has learned stays on the disk.
         """
+        trained = self.trained()
         served = self._phase in (pb.PHASE_RUNNING, pb.PHASE_SLEEPING)
         self._become(pb.PHASE_STOPPING)
         self._task.cancel()
@@ -151,8 +154,9 @@ class EngineRun:
             await drained(control, self._process, self._house.drain_seconds)
             await control.close()
         if not leave:
+            kept = not drain and trained is not None and await trained.save(SAVE_SECONDS)
             await self._end_process(graceful=drain)
-            self._files.remove()
+            (self._files.rest if kept else self._files.remove)()
         self._house.places.release(self.workload.id)
         self._become(pb.PHASE_STOPPED)
 
