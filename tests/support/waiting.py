@@ -13,6 +13,7 @@ T = TypeVar("T")
 # For what comes true at once on an idle machine; a wait ends as soon as it is over.
 PATIENCE = 60.0
 _LOOK_SECONDS = 0.01
+_LOOKS = 10
 # Conditions without an event loop mostly start a process or ask over HTTP.
 _ASK_SECONDS = 0.1
 # A processor that a condition keeps busy is one that what it waits for does not have.
@@ -78,18 +79,18 @@ async def stays(condition: Callable[[], Any], seconds: float = 0.3) -> None:
 
 
 async def settled(read: Callable[[], T], seconds: float = 0.3) -> T:
-    """Returns a value once it has not changed for `seconds`.
+    """Returns a value once ten looks in a row, over `seconds` at least, found it unchanged.
 
-    Raises AssertionError if it goes on changing for PATIENCE.
+    By looks, since what a stalled process would change stalls with it. Raises AssertionError if it
+    goes on changing for PATIENCE.
     """
-    began = changed = time.monotonic()
-    last = read()
-    while (now := time.monotonic()) - changed < seconds:
-        await asyncio.sleep(seconds / 10)
+    began, last, same = time.monotonic(), read(), 0
+    while same < _LOOKS:
+        await asyncio.sleep(seconds / _LOOKS)
         found = read()
-        if found != last:
-            last, changed = found, now
-            assert now - began < PATIENCE, f"it goes on changing: {found!r}"
+        same = same + 1 if found == last else 0
+        last = found
+        assert same or time.monotonic() - began < PATIENCE, f"it goes on changing: {found!r}"
     return last
 
 
