@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from aiohttp import web
 from tests.support.environments import postgres
 from tests.support.factories.tenants import Caller, Tenants, make_tenants
 from tests.support.processes.windlass import Windlass, make_single, running
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -57,7 +58,7 @@ class Agent:
     async def join(self, capacity: pb.Capacity, executor: str = "process") -> None:
         joined = asyncio.Event()
         self.tasks.append(asyncio.create_task(self._watch(executor, joined)))
-        await asyncio.wait_for(joined.wait(), 20)
+        await asyncio.wait_for(joined.wait(), PATIENCE)
         self.tasks.append(asyncio.create_task(self._beat(capacity)))
 
     async def _watch(self, executor: str, joined: asyncio.Event) -> None:
@@ -170,8 +171,12 @@ async def test_what_it_says_of_itself_attracts_nothing(
     assert any("no address of the cluster's" in one for one in found["warnings"])
     assert found["capacity"]["direct"] is None
     with victim.http() as http:
-        queue = http.get(f"/v1/fine_tuning/jobs/{job}").json()["windlass"]["queue"]
-    assert "No cluster is assigned to this project" in queue["reason"]
+
+        def explained() -> bool:
+            queue = http.get(f"/v1/fine_tuning/jobs/{job}").json()["windlass"]["queue"]
+            return "No cluster is assigned to this project" in (queue["reason"] or "")
+
+        await until(explained)
     assert not rogue.given, "neither training data, nor weights, nor prompts"
     # Its own project is another matter: the test would notice if nothing were ever given.
     await asyncio.to_thread(bring_model, tenants.strange_member, "mine", base_folder)
@@ -270,7 +275,9 @@ async def test_its_engine_has_no_paths_no_sockets_and_no_tokens_of_others(
     )
     answer = await asking
     if answer.status_code == 503:
-        answer = await asyncio.to_thread(chat, mallory, "forger")
+        # It is not held for long.
+        again = partial(asyncio.to_thread, chat, mallory, "forger")
+        answer = await until(again, holds=lambda answer: answer.status_code != 503)
     assert answer.status_code == 200, (answer.text, reached, tunnelled, windlass.log()[-2000:])
     assert answer.json()["choices"][0]["message"]["content"] == "forged", answer.text
     assert set(tunnelled) == {engine.id}, "the address that it named was not asked"

@@ -250,9 +250,9 @@ class Site:
         return wait_until(lambda: self._only(job_id, TRAINER), "a trainer")
 
     def _only(self, *words: str) -> psutil.Process | None:
+        """The one process, once there is no other: what it forks bears its words until it execs."""
         found = [one for one in self.processes(*words) if not is_wall(one)]
-        assert len(found) <= 1, [cmdline(process) for process in found]
-        return found[0] if found else None
+        return found[0] if len(found) == 1 else None
 
 
 def cmdline(process: psutil.Process) -> list[str]:

@@ -13,6 +13,7 @@ T = TypeVar("T")
 # For what comes true at once on an idle machine; a wait ends as soon as it is over.
 PATIENCE = 60.0
 _LOOK_SECONDS = 0.01
+_LOOKS = 10
 # Conditions without an event loop mostly start a process or ask over HTTP.
 _ASK_SECONDS = 0.1
 # A processor that a condition keeps busy is one that what it waits for does not have.
@@ -53,18 +54,18 @@ async def until(
 
     The condition may be a coroutine function, and returns None while it has no answer. Without
     `every`, what takes long to ask is asked less often. Raises AssertionError with the last answer
-    after `seconds`.
+    after `seconds` by a Watch, and after PATIENCE or longer `seconds` in any case.
     """
-    asked = time.monotonic()
-    deadline = asked + seconds
+    watch = Watch()
     while True:
+        asked, is_over = time.monotonic(), watch.has_run(seconds)
         found = await _answer(condition)
         if found is not None and holds(found):
             return found
         # By when it was asked: an answer may come late from a busy machine.
-        assert asked < deadline, f"it did not come true in time: {found!r}"
-        await asyncio.sleep(_rest(_LOOK_SECONDS, asked, deadline) if every is None else every)
-        asked = time.monotonic()
+        assert not is_over, f"it did not come true in time: {found!r}"
+        left = seconds - watch.seconds()
+        await asyncio.sleep(_rest(_LOOK_SECONDS, asked, left) if every is None else every)
 
 
 async def stays(condition: Callable[[], Any], seconds: float = 0.3) -> None:
@@ -78,18 +79,18 @@ async def stays(condition: Callable[[], Any], seconds: float = 0.3) -> None:
 
 
 async def settled(read: Callable[[], T], seconds: float = 0.3) -> T:
-    """Returns a value once it has not changed for `seconds`.
+    """Returns a value once ten looks in a row, over `seconds` at least, found it unchanged.
 
-    Raises AssertionError if it goes on changing for PATIENCE.
+    By looks, since what a stalled process would change stalls with it. Raises AssertionError if it
+    goes on changing for PATIENCE.
     """
-    began = changed = time.monotonic()
-    last = read()
-    while (now := time.monotonic()) - changed < seconds:
-        await asyncio.sleep(seconds / 10)
+    began, last, same = time.monotonic(), read(), 0
+    while same < _LOOKS:
+        await asyncio.sleep(seconds / _LOOKS)
         found = read()
-        if found != last:
-            last, changed = found, now
-            assert now - began < PATIENCE, f"it goes on changing: {found!r}"
+        same = same + 1 if found == last else 0
+        last = found
+        assert same or time.monotonic() - began < PATIENCE, f"it goes on changing: {found!r}"
     return last
 
 
@@ -103,16 +104,17 @@ def wait_until(
     """Returns the first true answer of a condition, for tests without an event loop.
 
     Without `every`, what takes long to ask is asked less often. Raises TimeoutError that names
-    `what` after `seconds`.
+    `what` after `seconds`, measured as `until` does.
     """
-    asked = time.monotonic()
-    deadline = asked + seconds
-    while not (found := condition()):
-        if asked >= deadline:
+    watch = Watch()
+    while True:
+        asked, is_over = time.monotonic(), watch.has_run(seconds)
+        if found := condition():
+            return found
+        if is_over:
             raise TimeoutError(f"not within {seconds:.0f} s: {what or condition}")
-        time.sleep(_rest(_ASK_SECONDS, asked, deadline) if every is None else every)
-        asked = time.monotonic()
-    return found
+        left = seconds - watch.seconds()
+        time.sleep(_rest(_ASK_SECONDS, asked, left) if every is None else every)
 
 
 class Watch:
@@ -130,6 +132,11 @@ class Watch:
         began, stalled = self._began
         passed = time.monotonic() - began
         return max(passed - (_stalled() - stalled), _COUNTED * passed)
+
+    def has_run(self, seconds: float) -> bool:
+        """Whether it counts so many; whatever it counts, once PATIENCE and they have passed."""
+        passed = time.monotonic() - self._began[0]
+        return passed >= max(seconds, PATIENCE) or self.seconds() >= seconds
 
 
 @contextmanager
@@ -149,13 +156,12 @@ async def soon(seconds: float = PATIENCE) -> AsyncIterator[None]:
             yield
 
 
-def _rest(least: float, asked: float, deadline: float) -> float:
+def _rest(least: float, asked: float, left: float) -> float:
     """Seconds until the next look, by how long the one that began at `asked` took.
 
     What has a second to come true is looked at when that is over.
     """
-    now = time.monotonic()
-    return max(least, min(_REST * (now - asked), _MOST_SECONDS, deadline - now))
+    return max(least, min(_REST * (time.monotonic() - asked), _MOST_SECONDS, left))
 
 
 async def _answer(condition: Callable[[], Any]) -> Any:

@@ -20,6 +20,17 @@ def test_a_time_on_a_busy_machine_counts_in_part(
     now["clock"] += passed
     now["stalled"] += stalled
     assert watch.seconds() == pytest.approx(counted)
+    assert [watch.has_run(seconds) for seconds in (counted - 0.1, counted + 0.1)] == [True, False]
+
+
+def test_patience_ends_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting, "_stalled", lambda: now[0])
+    watch = waiting.Watch()
+    now[0] += waiting.PATIENCE
+    assert watch.has_run(waiting.PATIENCE / 2)
+    assert not watch.has_run(waiting.PATIENCE + 1)
 
 
 def test_a_limit_is_five_times_as_long_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tests.support.services.tunnel_plane import (
     running_replica,
     start_agent,
 )
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.core.app import runtime_dir
 from windlass.core.errors import AppError
@@ -116,7 +116,7 @@ async def test_either_server_may_be_killed(site: Site) -> None:
         await asyncio.to_thread(dead.kill)
         if runs_there:
             with pytest.raises(AppError) as caught:
-                await asyncio.wait_for(shell.read(), 10)
+                await asyncio.wait_for(shell.read(), PATIENCE)
             assert caught.value.reason == "cluster_unreachable"
         else:
             await shell.write(b"still here")

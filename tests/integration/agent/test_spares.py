@@ -5,6 +5,7 @@ The runners are stages; that a real one trains is in test_spare_trainers.py.
 
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -50,8 +51,7 @@ async def run(world: World, name: str, framework: str = "trl") -> int:
 
 async def spare(world: World) -> psutil.Process:
     """The one that waits, once there is one."""
-    await until(lambda: len(waiting(world)) == 1)
-    (found,) = waiting(world)
+    (found,) = await until(partial(waiting, world), holds=lambda found: len(found) == 1)
     return found
 
 

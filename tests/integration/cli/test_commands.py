@@ -8,8 +8,10 @@ import stat
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tests.support.processes.shell import PROGRAM, Shell
+from tests.support.waiting import wait_until
 
 AWAY = {"WINDLASS_BASE_URL": "http://127.0.0.1:9"}
 
@@ -36,10 +38,15 @@ def test_login_verifies_stores_and_is_used(shell: Shell) -> None:
 def test_a_refused_request_is_in_the_servers_log_under_its_id(shell: Shell) -> None:
     refused = shell.run("models", "get", "nothing")
     (identifier,) = re.findall(r"request (req_\w+)", refused.stderr)
-    lines = [line for line in shell.server.log().splitlines() if identifier in line]
-    (logged,) = [one for one in map(json.loads, lines) if one["event"] == "request_refused"]
+    (logged,) = wait_until(lambda: refusals(shell, identifier))
     assert (logged["status"], logged["method"]) == (404, "GET")
     assert logged["path"] == "/v1/models/nothing"
+
+
+def refusals(shell: Shell, identifier: str) -> list[dict[str, Any]]:
+    """Refusals of a request that the server's log holds so far."""
+    lines = [line for line in shell.server.log().splitlines() if identifier in line]
+    return [one for one in map(json.loads, lines) if one["event"] == "request_refused"]
 
 
 def test_the_owners_key_is_found_in_the_data_folder(shell: Shell) -> None:
@@ -82,7 +89,8 @@ def test_tenants_members_and_keys(shell: Shell) -> None:
     assert sorted(ids) == ["carol", "ci", "nightly"]
     assert secret not in json.dumps(listed)
     shell.data("keys", "revoke", ids["ci"], "--yes")
-    assert shell.run("auth", "status", environment={"WINDLASS_API_KEY": secret}).returncode == 1
+    as_ci = {"WINDLASS_API_KEY": secret}
+    wait_until(lambda: shell.run("auth", "status", environment=as_ci).returncode == 1)
     assert json.loads(shell.data("projects", "archive", project, "--yes", "-o", "json"))["status"]
 
 

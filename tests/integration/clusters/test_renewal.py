@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.services.clusters import ControlPlane, running_control_plane
-from tests.support.waiting import stays, until
+from tests.support.waiting import PATIENCE, stays, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -184,7 +184,7 @@ async def test_a_watch_that_ends_for_its_age_is_taken_up_with_the_next(site: Sit
     async with site.line() as line, site.renewing(line):
         request = pb.WatchRequest(session_id="session-1", executor="process")
         ends = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while ends < 2:
                 with contextlib.suppress(grpc.aio.AioRpcError):
                     async for delta in line.watch(request):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import sqlalchemy as sa
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.core.db import Database, leases
 from windlass.core.db.leases import claim, held, lease_columns, released, run_loop
@@ -160,7 +160,7 @@ async def test_a_loop_survives_failures(database_url: str) -> None:
         return False
 
     loop = asyncio.create_task(run_loop("test", Wake(database_url).listen("x"), once))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await finished.wait()
     loop.cancel()
 

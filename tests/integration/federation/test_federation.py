@@ -187,7 +187,7 @@ async def test_tenants_are_kept_apart(
     assert (await guest(west)).project_id == tenant.project
     assert (await guest(north)).project_id == other.project
     assert not (await note(east, "uid-2")).released
-    assert (await note(west, "uid-2")).released
+    await note(west, "uid-2", released=True)
     await applied(east, "kube-system", "uid-3")
     waits = await note(east, "uid-3", message=HOMELESS)
     assert not waits.cluster

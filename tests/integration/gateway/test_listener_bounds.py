@@ -17,7 +17,7 @@ import pytest
 import uvloop
 from tests.support.clients.raw_http import raw
 from tests.support.environments.certificates import self_signed
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, soon, until
 
 from windlass.core.config import HttpSection
 from windlass.gateway.asgi import respond
@@ -69,8 +69,7 @@ async def listening(app: Any = application, **settings: Any) -> AsyncIterator[Ht
 
 
 async def until_closed(server: HttpServer) -> None:
-    async with asyncio.timeout(10):
-        await until(lambda: not server.connections)
+    await until(lambda: not server.connections)
 
 
 async def test_what_is_asked_ahead_is_not_read_without_end() -> None:
@@ -128,9 +127,8 @@ async def test_a_long_header_costs_no_more_than_its_bound() -> None:
                     await client.send(b"a" * 2**20)
 
         flooding = asyncio.create_task(flood())
-        async with httpx.AsyncClient() as other:
-            async with asyncio.timeout(4):
-                answer = await other.get(f"http://127.0.0.1:{server.port}/small")
+        async with httpx.AsyncClient(timeout=PATIENCE) as other, soon(4):
+            answer = await other.get(f"http://127.0.0.1:{server.port}/small")
         assert answer.text == "done"
         await flooding
 
@@ -336,7 +334,7 @@ async def test_who_leaves_with_a_request_in_line_has_left_the_one_before_it() ->
         async with raw(server.port) as client:
             await client.send(GET * 2)
             await begun.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await left.wait()
 
 

@@ -16,6 +16,7 @@ from tests.support.factories.feather import make_feather
 from tests.support.processes import pages
 from tests.support.processes.shell import PROGRAM, Shell
 from tests.support.processes.windlass import make_single, running
+from tests.support.waiting import PATIENCE
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -94,7 +95,7 @@ async def prepare(reader: Reader, folder: Path) -> None:
 
 async def shown(reader: Reader, said: str, word: str) -> str:
     """The output of asking as the page says, once it has the word."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             found = await reader.follow(said, after="Ask", until="What it says, and what helps")
             if word in found:

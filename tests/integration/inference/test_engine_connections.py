@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 from tests.support.processes.windlass import free_port
-from tests.support.waiting import settled, until
+from tests.support.waiting import PATIENCE, settled, until
 
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.engines import (
@@ -203,7 +203,7 @@ async def test_an_engine_is_held_up_while_nobody_reads(monkeypatch: pytest.Monke
 
 
 async def test_silence_ends_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 1.0)
     async with engine(says(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")) as (pool, _):
         answer = await ask(pool)
         with pytest.raises(EngineBroken, match="did not respond in time"):
@@ -224,7 +224,7 @@ async def test_a_cancelled_request_ends_its_connection() -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), PATIENCE)
 
 
 async def test_an_engine_with_too_much_to_do_leaves_requests_to_others() -> None:
@@ -375,7 +375,7 @@ async def test_a_copy_that_may_have_ended_its_engine_is_sent_no_more(
 async def test_a_request_that_an_engine_does_not_answer_is_sent_to_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 1.0)
     async with engine(says()) as (a, one), engine(says()) as (b, two):
         engines = Engines()
         endpoints = [EngineEndpoint("e", pool.address, frozenset()) for pool in (a, b)]

@@ -179,7 +179,7 @@ async def test_a_dead_engine_is_passed_over(front: Front, engine: Engine) -> Non
 
 
 async def test_what_an_engine_has_unloaded_is_answered_by_another_and_counted_once(
-    front: Front, engine: Engine
+    front: Front,
 ) -> None:
     async def unloaded(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         error = {"message": "The model 'toy' does not exist.", "code": "model_not_found"}
@@ -192,9 +192,9 @@ async def test_what_an_engine_has_unloaded_is_answered_by_another_and_counted_on
 
     client = front.openai().with_options(max_retries=0)
     ask = client.chat.completions.create
-    engine.handler = busy
-    async with running_engine() as other:
-        other.handler = unloaded
+    async with running_engine() as engine, running_engine() as other:
+        engine.handler, other.handler = busy, unloaded
+        # At once: no request knows the first alone.
         front.board.pin("toy", engine.address, other.address)
         known = 0
         for answer in await asyncio.gather(*(ask(model="toy", messages=HI) for _ in range(2))):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 import sqlalchemy as sa
 from tests.support.services.jobs_plane import JobsPlane, ScriptedAgent, Tenant
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.files.v1 import files_pb2, files_pb2_grpc
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -45,7 +45,9 @@ async def test_a_job_becomes_a_model(
     workload = await agent.wants(job.id)
     assert (workload.job.attempt, workload.owner) == (1, "jobs")
     await agent.says(job.id, "PENDING", queue_position=2, message="Waiting for a slot")
-    waiting = await tenant.wait_for(job.id, "QUEUED")
+    # It was queued before the agent said so.
+    waiting = await until(lambda: tenant.job(job.id), holds=lambda found: found.queue.position)
+    assert waiting.state == pb.JOB_STATE_QUEUED
     assert (waiting.queue.position, waiting.queue.reason) == (2, "Waiting for a slot")
     await agent.says(job.id, "RUNNING")
     await tenant.wait_for(job.id, "RUNNING")
@@ -172,6 +174,7 @@ async def test_a_paused_job_goes_on_from_its_state(tenant: Tenant, agent: Script
     job = await tenant.create()
     await agent.wants(job.id)
     await agent.says(job.id, "RUNNING")
+    await tenant.wait_for(job.id, "RUNNING")
     run = agent.run(job.id)
     await run.upload("CHECKPOINT", 4)
     await run.upload("TRAINING_STATE", 4, {"optimizer.pt": b"early"})
@@ -384,7 +387,7 @@ async def test_events_and_log_are_followed_to_the_end(tenant: Tenant, agent: Scr
         stream = stub.ReadLog(request, metadata=tenant.metadata)
         return b"".join([chunk.data async for chunk in stream])
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         followed, read = group.create_task(events()), group.create_task(log())
         await agent.wants(job.id)
         run = agent.run(job.id)

@@ -21,7 +21,7 @@ from tests.support.services.front import Engine, running_engine
 from tests.support.services.front_jobs import FrontJobs, import_model, running_front_jobs
 from tests.support.services.front_usage import used
 from tests.support.services.jobs_plane import ScriptedRun, Tenant
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from tests.unit.graders.test_definitions import CHECK, LABEL, PYTHON, SCORE
 
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -188,17 +188,21 @@ async def test_what_keeps_a_judge_from_answering_is_told(jobs: FrontJobs, engine
     assert (graded.reward, graded.fault) == (0, "too many tokens")
     engine.handler = broken
     assert "The engine failed to answer (request " in (await grade(run, "c")).pending
+
+    async def pending(words: str) -> bool:
+        # The routes come by a stream.
+        return words in (await grade(run, "d")).pending
+
     jobs.front.board.pin("judge", project_id=project)
-    assert "'judge' is still loading" in (await grade(run, "d")).pending
+    await until(lambda: pending("'judge' is still loading"))
     jobs.front.board.on_want = lambda project_id, model: jobs.front.board.pin(
         model, project_id=project_id, error="no GPU is free"
     )
-    assert "no GPU is free" in (await grade(run, "d")).pending
+    await until(lambda: pending("no GPU is free"))
     jobs.front.board.unpin("judge", project)
     jobs.front.board.pin("judge", engine.address, project_id="another")
 
     async def refused() -> bool:
-        # The routes come by a stream.
         return "does not exist or you do not have access" in (await grade(run, "e")).refused
 
     await until(refused)
@@ -249,7 +253,7 @@ async def test_what_may_be_asked_is_bounded(jobs: FrontJobs, engine: Engine) -> 
 
     engine.handler = slow
     calls = [asyncio.create_task(grade(run, str(number))) for number in range(8)]
-    await asyncio.wait_for(held.wait(), 10)
+    await asyncio.wait_for(held.wait(), PATIENCE)
     assert await reason(grade(run, "one too many")) == "rate_limit_exceeded"
     let_go.set()
     assert [(await call).grades[0].reward for call in calls] == [1] * 8

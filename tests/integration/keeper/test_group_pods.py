@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.integration.keeper.test_engine_start import Started
 from tests.support.agents.kept_pod import POD, TOKEN
 from tests.support.processes.windlass import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
@@ -83,7 +83,7 @@ async def test_a_pod_ends_after_the_first_has_drained_though_its_name_is_gone(
         done_before, _ = await asyncio.wait({waiting}, timeout=0.2)
         assert not done_before
         done.set()
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE)
         following.cancel()
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
@@ -185,5 +185,5 @@ async def test_no_file_is_closed_while_a_thread_still_writes_it(
     assert is_open()
     go_on.set()
     del fetching
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await until(lambda: not is_open())

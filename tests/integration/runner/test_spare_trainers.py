@@ -1,6 +1,7 @@
 """A real runner that was started before its job was known, with a trainer that waits."""
 
 import asyncio
+import contextlib
 import os
 
 import psutil
@@ -39,14 +40,28 @@ def hand_over(write: int) -> None:
 async def waits(case: Case, runner: asyncio.subprocess.Process) -> psutil.Process:
     """Returns the trainer of a spare once its imports are done and it uses no processor."""
 
-    def spares() -> list[psutil.Process]:
-        return [each for each in members(case, runner) if "--wait" in each.cmdline()[:5]]
+    await case.until(lambda: spares(case, runner))
+    await settled(lambda: used(case, runner), seconds=1)
+    return spares(case, runner)[0]
 
-    await case.until(spares)
-    await settled(
-        lambda: sum(process.cpu_times().user for process in members(case, runner)), seconds=1
-    )
-    return spares()[0]
+
+def spares(case: Case, runner: asyncio.subprocess.Process) -> list[psutil.Process]:
+    """Those that wait for a job; one may end while it is looked at."""
+    found = []
+    for each in case.trainers(runner):
+        with contextlib.suppress(psutil.Error):
+            if "--wait" in each.cmdline()[:5]:
+                found.append(each)
+    return found
+
+
+def used(case: Case, runner: asyncio.subprocess.Process) -> float:
+    """Seconds of a processor that a spare has used."""
+    total = 0.0
+    for each in members(case, runner):
+        with contextlib.suppress(psutil.Error):
+            total += each.cpu_times().user
+    return total
 
 
 def members(case: Case, runner: asyncio.subprocess.Process) -> list[psutil.Process]:
@@ -96,7 +111,7 @@ async def test_a_spare_without_a_job_ends(
     walls = confinement("required") if walled else None
     read, write = pipe
     runner = await case.start("--spare", token=read, cold=True, walls=walls)
-    await case.until(lambda: any("--wait" in one.cmdline()[:5] for one in case.trainers(runner)))
+    await case.until(lambda: spares(case, runner))
     trainers = case.trainers(runner)
     os.close(write)
     assert await runner.wait() == 0

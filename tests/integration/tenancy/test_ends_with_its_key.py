@@ -116,7 +116,7 @@ async def test_a_running_answer_ends(front: Front, engine: Engine, how: str) -> 
         # Only that one.
         for _ in range(5):
             assert await anext(theirs)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await engine.left.wait()
 
 

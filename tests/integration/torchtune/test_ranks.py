@@ -204,7 +204,7 @@ async def test_a_process_that_dies_ends_the_job_and_says_which(
     code, message, _ = case.errors()
     assert code == "ProcessKilled"
     assert "Process 1" in message
-    _, alive = psutil.wait_procs(processes.values(), timeout=10)
+    _, alive = psutil.wait_procs(processes.values(), timeout=60)
     assert not alive
 
 

@@ -282,7 +282,6 @@ async def test_more_that_waits_than_a_project_may_have_is_put_off(client: Client
     assert await client.step(3) == waiting[1]
 
 
-@pytest.mark.parametrize("front", [{"gap_seconds": 5}], indirect=True)
 async def test_polls_hold_no_connection(front: Front, client: Client) -> None:
     waiting = await client.step(9)
     body = {"request_id": waiting["request_id"]}
@@ -300,6 +299,7 @@ async def test_polls_hold_no_connection(front: Front, client: Client) -> None:
 
     await until(used, holds=lambda number: number == 0)
     assert not any(one.done() for one in polls)
+    await client.post("unload_model", {"model_id": client.run})
     answers = await asyncio.gather(*polls)
     assert {one.json().get("category") for one in answers} == {"user"}
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,13 @@ async def front(database_url: str, tmp_path: Path, folder: Path) -> AsyncIterato
 
 def trainers() -> list[psutil.Process]:
     """The processes that train for this one."""
-    children = psutil.Process().children()
-    return [one for one in children if "windlass_agent.tuning" in one.cmdline()]
+    found = []
+    for one in psutil.Process().children():
+        # It may end while it is looked at.
+        with suppress(psutil.Error):
+            if "windlass_agent.tuning" in one.cmdline():
+                found.append(one)
+    return found
 
 
 async def another_project(front: Front) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.sessions.listener.certificates import own_certificate, server_context
 from windlass.tunnel.tls import TlsTransport
@@ -104,7 +104,9 @@ def test_bytes_both_ways(run: Any, tmp_path: Path, theirs: str) -> None:
             await until(lambda: len(server.got) >= len(BYTES) <= len(client.got))
             assert bytes(client.got) == bytes(server.got) == BYTES
             client.transport.close()
-            await asyncio.wait_for(asyncio.gather(server.ended.wait(), client.lost.wait()), 5)
+            await asyncio.wait_for(
+                asyncio.gather(server.ended.wait(), client.lost.wait()), PATIENCE
+            )
             assert client.transport.is_closing()
 
     run(main())
@@ -134,7 +136,7 @@ def test_what_was_said_before_the_end_is_heard_by_a_slow_reader(
             if how == "close":
                 assert bytes(client.got) == BYTES[:300_000]
             assert BYTES.startswith(client.got)
-            await asyncio.wait_for(client.lost.wait(), 5)
+            await asyncio.wait_for(client.lost.wait(), PATIENCE)
 
     run(main())
 
@@ -181,7 +183,7 @@ def test_a_server_that_leaves_during_the_handshake(run: Any, tmp_path: Path) -> 
         transport = TlsTransport(Peer(), ssl.create_default_context(), server_name="x")
         await loop.create_connection(lambda: transport, "127.0.0.1", port)
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            await asyncio.wait_for(transport.ready(), 5)
+            await asyncio.wait_for(transport.ready(), PATIENCE)
         server.close()
 
     run(main())
@@ -201,7 +203,7 @@ def test_who_says_nothing_is_let_go(
         )
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         assert inner.transport is None
         writer.close()
         server.close()

@@ -178,7 +178,7 @@ async def test_an_answer_that_comes_before_the_body_is_told(site: Site) -> None:
     head = request("/refuse", "Content-Length: 50000000", method="POST")
     sending = asyncio.create_task(stream.write(head + b"y" * 50_000_000))
     answer = b""
-    while data := await asyncio.wait_for(stream.read(), 10):
+    while data := await asyncio.wait_for(stream.read(), PATIENCE):
         answer += data
     assert answer.startswith(b"HTTP/1.1 403")
     stream.abort()
@@ -192,7 +192,7 @@ async def test_raw_bytes_after_an_upgrade_both_ways(site: Site) -> None:
         await stream.write(data)
         came = b""
         while len(came) < size:
-            came += await asyncio.wait_for(stream.read(), 10)
+            came += await asyncio.wait_for(stream.read(), PATIENCE)
         assert came == data
     await stream.write(b"bye")
     assert await stream.read() == b"bye"
@@ -257,7 +257,7 @@ async def test_a_target_that_ends_first_can_still_be_written_to(site: Site, tmp_
         assert await stream.read() == b""
         await stream.write(b"still here")
         await stream.close_write()
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), PATIENCE)
         assert heard == b"still here"
 
 

@@ -167,7 +167,7 @@ class KeptPod:
         """The status that the kubelet gets; 0 without an answer."""
         try:
             return httpx.get(f"http://127.0.0.1:{self.health}{path}", timeout=seconds).status_code
-        except httpx.ConnectError:
+        except httpx.TransportError:
             return 0
 
     def told(self) -> str:

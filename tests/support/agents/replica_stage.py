@@ -144,7 +144,7 @@ async def replica_stage(address: str, **settings: Any) -> AsyncIterator[ReplicaS
         made = ReplicaStage()
         for name, host in HOSTS.items():
             await serve(stack, made.door(name), host, made.port)
-        fields = {"namespace": NAMESPACE, "model": MODEL, "address": address, "timeout_ms": 1000}
+        fields = {"namespace": NAMESPACE, "model": MODEL, "address": address, "timeout_ms": 5000}
         picker = PickerSettings.model_validate(fields | settings)
         made.chooser = ReplicaChooser([picker], made.alike)
         stack.push_async_callback(made.chooser.close)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 import grpc
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.clusters.v1 import clusters_pb2_grpc as rpc
@@ -66,7 +66,7 @@ class WireAgent:
         agent = cls(app, *known, engines, keeps_models=keeps_models, capacity=capacity)
         watching = asyncio.Event()
         agent._tasks.append(asyncio.create_task(agent._watch(watching)))
-        await asyncio.wait_for(watching.wait(), 10)
+        await asyncio.wait_for(watching.wait(), PATIENCE)
         await agent._heartbeat()
         agent._tasks.append(asyncio.create_task(agent._beat()))
         return agent

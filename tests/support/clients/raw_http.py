@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 
 @dataclass
 class Raw:
@@ -19,7 +21,7 @@ class Raw:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def all(self, seconds: float = 10.0) -> bytes:
+    async def all(self, seconds: float = PATIENCE) -> bytes:
         """Returns everything up to the end of the connection; a reset is an end."""
         found = b""
         async with asyncio.timeout(seconds):
@@ -28,7 +30,7 @@ class Raw:
                     found += piece
         return found
 
-    async def status(self, seconds: float = 10.0) -> int:
+    async def status(self, seconds: float = PATIENCE) -> int:
         """Returns the status of the next response."""
         async with asyncio.timeout(seconds):
             line = await self.reader.readline()

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 CHUNK = 65536
 
 
@@ -39,12 +41,12 @@ class CutLine:
 
     def start(self) -> None:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(PATIENCE)
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     async def _listen(self) -> None:

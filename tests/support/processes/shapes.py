@@ -16,6 +16,7 @@ from tests.support.environments import swift
 from tests.support.environments.postgres import start_postgres
 from tests.support.processes.balancer import running_balancer
 from tests.support.processes.windlass import Windlass, free_port, make_single, merged, running
+from tests.support.waiting import PATIENCE
 
 from windlass.sessions.listener.certificates import own_certificate
 from windlass.targets import MODULES
@@ -178,7 +179,7 @@ def balanced(ports: list[int], *, host: str = "127.0.0.1") -> Iterator[int]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     try:
         yield found[0]
     finally:

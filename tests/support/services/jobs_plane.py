@@ -228,7 +228,7 @@ class ScriptedAgent:
     async def connect(self) -> None:
         ready = asyncio.Event()
         self._tasks = [asyncio.create_task(self._watch(ready))]
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(ready.wait(), PATIENCE)
         await self._heartbeat()
         self._tasks.append(asyncio.create_task(self._beat()))
 

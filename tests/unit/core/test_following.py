@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.db.paging import page_of, stream_pages
@@ -50,7 +50,7 @@ async def follow(
     with pytest.raises(Unavailable, match="has not begun"):
         await follower.check()
     task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await done.wait()
     await follower.check()
     task.cancel()

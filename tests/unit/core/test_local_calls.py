@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.support.waiting import PATIENCE
 
 from windlass.api.auth.v1 import auth_pb2
 from windlass.api.jobs.v1 import jobs_pb2 as pb
@@ -123,9 +124,9 @@ async def test_a_defect_is_internal_and_says_nothing(process: Process) -> None:
 
 
 async def test_a_deadline_ends_the_work(process: Process) -> None:
-    call = process.stub.FindUses(pb.FindUsesRequest(file_id="long"), timeout=0.2)
+    call = process.stub.FindUses(pb.FindUsesRequest(file_id="long"), timeout=1.0)
     assert (await refusal(call)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await process.desk.cancelled.wait()
 
 
@@ -134,8 +135,8 @@ async def test_a_caller_that_leaves_ends_the_work(process: Process) -> None:
         await process.stub.FindUses(pb.FindUsesRequest(file_id="long"))
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(ask(), 0.2)
-    async with asyncio.timeout(10):
+        await asyncio.wait_for(ask(), 1.0)
+    async with asyncio.timeout(PATIENCE):
         await process.desk.cancelled.wait()
 
 

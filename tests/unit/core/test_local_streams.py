@@ -171,7 +171,7 @@ async def test_a_defect_is_internal_and_says_nothing(process: Process) -> None:
 
 async def test_a_deadline_ends_the_work(process: Process) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as late:
-        async for _ in process.ask("quiet", timeout=0.2):
+        async for _ in process.ask("quiet", timeout=1.0):
             pass
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await process.ended()

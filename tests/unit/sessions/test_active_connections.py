@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.support.environments.client_certificates import made
-from tests.support.waiting import stays, until
+from tests.support.waiting import PATIENCE, stays, until
 
 from windlass import key_cache
 from windlass.api.auth.v1 import auth_pb2
@@ -165,12 +165,12 @@ class Held:
 
 async def held(live: ActiveConnections, who: Identity = ANN, **options: Any) -> Held:
     made = Held(live, who, **options)
-    await asyncio.wait_for(made.started.wait(), 5)
+    await asyncio.wait_for(made.started.wait(), PATIENCE)
     return made
 
 
 async def ends(one: Held) -> AppError:
-    return await asyncio.wait_for(asyncio.shield(one.ended), 5)
+    return await asyncio.wait_for(asyncio.shield(one.ended), PATIENCE)
 
 
 async def test_a_revoked_key_ends_what_is_its_own(live: ActiveConnections, world: World) -> None:
@@ -226,7 +226,7 @@ async def test_a_key_that_is_taken_from_elsewhere_alone_ends_what_is_open(
 
 
 async def held_task(one: Held) -> None:
-    await asyncio.wait_for(one.task, 5)
+    await asyncio.wait_for(one.task, PATIENCE)
 
 
 async def test_a_change_during_a_lookup_is_not_forgotten(
@@ -266,13 +266,14 @@ async def test_an_answer_is_kept_until_something_changes(
 async def test_doubt_refuses_what_is_new_at_once_and_ends_what_is_open_later(
     live: ActiveConnections, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_module, "DOUBT_SECONDS", 1.5)
+    monkeypatch.setattr(live_module, "DOUBT_SECONDS", 3600.0)
     one = await held(live)
     world.away = True
     await until(lambda: not live._callers.trusted)
     with pytest.raises(Unavailable):
         await live._callers.find(ANN)
     assert not one.ended.done()
+    monkeypatch.setattr(live_module, "DOUBT_SECONDS", 0.0)
     assert isinstance(await ends(one), Unavailable)
 
 

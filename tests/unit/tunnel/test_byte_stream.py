@@ -206,15 +206,15 @@ async def test_silence_for_too_long_is_an_end(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(byte_stream, "SILENT_SECONDS", 0.1)
     call, _ = pair()
     with pytest.raises(Unavailable, match="silent"):
-        await asyncio.wait_for(ByteStream(call).read(), 5)
+        await asyncio.wait_for(ByteStream(call).read(), PATIENCE)
 
 
 async def test_pulses_keep_an_idle_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(byte_stream, "PULSE_SECONDS", 0.02)
-    monkeypatch.setattr(byte_stream, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(byte_stream, "SILENT_SECONDS", 1.0)
     one, other = streams()
     reading = [asyncio.create_task(stream.read()) for stream in (one, other)]
-    done, _ = await asyncio.wait(reading, timeout=0.6)
+    done, _ = await asyncio.wait(reading, timeout=2.0)
     assert not done
     await one.write(b"at last")
     assert await reading[1] == b"at last"

@@ -94,10 +94,11 @@ async def test_a_lane_that_is_lost_is_replaced(site: Site) -> None:
 async def test_a_lane_that_nobody_answers_holds_nobody_for_long(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes_module, "OPEN_SECONDS", 0.05)
     site.answers = False
-    with pytest.raises(Unavailable, match="does not answer"):
-        await site.lanes.open(FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes_module, "OPEN_SECONDS", 0.05)
+        with pytest.raises(Unavailable, match="does not answer"):
+            await site.lanes.open(FIRST)
     site.answers = True
     await site.lanes.open(FIRST)
     await until(lambda: site.loads == [1])

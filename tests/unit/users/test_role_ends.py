@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.waiting import PATIENCE
 
 from windlass.users.roles import ends
 
@@ -42,7 +43,7 @@ async def test_a_store_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPa
     roles: Any = store
     listens: Any = wake
     loop = asyncio.create_task(ends.end_roles(roles, listens))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await store.answered.wait()
     assert not loop.done()
     loop.cancel()

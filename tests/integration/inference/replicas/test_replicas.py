@@ -56,7 +56,8 @@ async def test_replicas_are_spread_and_all_of_them_answer(served: Served) -> Non
     await platform.import_model("tiny", FILES, **platform.tenant())
     made = await put(platform, "tiny", 2)
     assert (made.model, made.min_replicas, made.ready_replicas) == ("tiny", 2, 0)
-    assert made.message == "waiting for a place for the engine"
+    # Or for the cluster, which may have been chosen by then.
+    assert made.message.startswith("waiting for ")
     here, there = await east.next_engine("tiny"), await west.next_engine("tiny")
     first = await east.run(here)
     await routes.answers("tiny", first)

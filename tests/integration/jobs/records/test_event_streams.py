@@ -75,7 +75,7 @@ async def train(stage: FrontJobs, job: str, steps: int = 3) -> None:
 
 async def test_a_stream_tells_all_and_ends(stage: FrontJobs, key: str) -> None:
     job = await stage.create(key)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         following = group.create_task(whole(stage, key, job))
         await train(stage, job)
     *events, (_, done) = following.result()
@@ -263,7 +263,7 @@ async def test_who_falls_behind_misses_nothing(
     async def read_all() -> list[JobEvent]:
         return [event async for event in quick]
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         prompt = group.create_task(read_all())
         run = agent.run(job.id)
         for step in range(1, 11):

@@ -42,6 +42,8 @@ async def test_jobs_end_with_their_project(
         )
     plane.app.wake.touch("projects")
     await tenant.wait_for(running.id, "CANCELLING", "CANCELLED")
+    # What it says counts for what it was told to do.
+    await agent.wants(running.id, "DELETED")
     await agent.says(running.id, "FAILED")
     await tenant.wait_for(running.id, "CANCELLED")
 

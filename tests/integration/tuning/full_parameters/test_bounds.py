@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.integration.tuning.test_log import Client
 from tests.support.services.front import Front
+from tests.support.waiting import until
 
 FULL = {"windlass.full_parameters": True}
 ONE = {"full_parameter_trainers": 1}
@@ -85,8 +86,10 @@ async def test_one_more_waits_until_a_trainer_rests_or_is_given_back(
         # Runs of adapters do not wait for it.
         await Client(http).begin()
         # Its client learns why; who computes already is told nothing of the kind.
-        why = await second.post("retrieve_future", {"request_id": waiting["request_id"]})
-        assert why["queue_state"] == "paused_capacity"
+        why = await until(
+            lambda: second.post("retrieve_future", {"request_id": waiting["request_id"]}),
+            holds=lambda found: found["queue_state"] == "paused_capacity",
+        )
         assert "All 1 trainers" in why["queue_state_reason"]
         gap = await first.step(3)
         told = await first.post("retrieve_future", {"request_id": gap["request_id"]})

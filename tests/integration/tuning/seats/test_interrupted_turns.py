@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
+from tests.support.waiting import PATIENCE
 
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
@@ -97,7 +98,7 @@ async def test_a_write_that_fails_leaves_nobody_on_the_device(
     )
     found = [await seating.take(SeatedWorkload(name), "p") for name in ("one", "other")]
     residents = [Resident() for _ in found]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         for seat, resident in zip(found, residents, strict=True):
             async with seat.turn("p"):
                 await seat.attach(resident)

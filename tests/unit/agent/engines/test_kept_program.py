@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+from tests.support.waiting import PATIENCE
 
 from windlass_agent.engines.kept import program
 from windlass_agent.engines.llamacpp.server import LlamaServer, ServerFailure, ServerSettings
@@ -37,7 +38,7 @@ async def test_the_end_of_a_server_waits_for_no_child_of_it(tmp_path: Path) -> N
     settings = ServerSettings(program=tmp_path, model=tmp_path, folder=tmp_path, context=1)
     process = cast("Any", Ended)
     llama = LlamaServer(process(), aiohttp.ClientSession(), tmp_path / "1.sock", settings, ())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         with pytest.raises(ServerFailure, match="ended with code 1: no such model"):
             await llama._until_ready()
         await llama.end()

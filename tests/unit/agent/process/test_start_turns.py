@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable
 from functools import partial
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass_agent.executors.process.engines.start_turns import StartTurns
 
@@ -57,7 +57,7 @@ async def test_a_start_that_is_given_up_gives_its_turn_back() -> None:
         waits = asyncio.create_task(_take(turns))
         await asyncio.sleep(0)
         waits.cancel()
-    await asyncio.wait_for(_take(turns), 5)
+    await asyncio.wait_for(_take(turns), PATIENCE)
 
 
 async def _take(turns: StartTurns, waiting: Callable[[], None] = lambda: None) -> None:

@@ -183,6 +183,7 @@ async def test_what_is_away_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatc
         world.ejections.failed("b")
         await found(lambda: not world.is_ejected("b"))
         probes = world.probes["b"]
+        monkeypatch.setattr(ejection, "FORGOTTEN_SECONDS", 3600.0)
         world.ejections.failed("c")
         await found(lambda: world.probes["c"] > 1)
         assert world.probes["b"] == probes
