@@ -154,7 +154,9 @@ async def build(app: App) -> None:
             resting=no_rows(app.database, ANY),
         ),
     )
-    sweeper = Sweeper(SweepStore(app.database), executor, app.objects, blobs, app.wake, settings)
+    sweeper = Sweeper(
+        SweepStore(app.database), executor, app.objects, blobs, folders, app.wake, settings
+    )
     app.background(
         "tuning.sweeper",
         partial(
