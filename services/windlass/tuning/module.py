@@ -27,6 +27,7 @@ from windlass.tuning.pods.assembly import pods_of
 from windlass.tuning.publishing.assembly import serve_publishing
 from windlass.tuning.replaying.replayer import Replayer
 from windlass.tuning.results import ResultBoard
+from windlass.tuning.sampler_requests import SamplerRequests
 from windlass.tuning.samplers import ChosenSampler
 from windlass.tuning.seats.assembly import seating_of
 from windlass.tuning.seats.lines import WaitingReasons
@@ -103,7 +104,9 @@ async def build(app: App) -> None:
             checkpoints,
             SessionSearch(app.database),
             submission,
-            SamplerEnds(app.database, board),
+            SamplerRequests(
+                sessions_store, checkpoints, SamplerEnds(app.database, board), trainer.base_models
+            ),
             replayer,
             trainer,
             WaitingReasons(app.database, full_trainers=settings.full_parameter_trainers),
@@ -154,7 +157,9 @@ async def build(app: App) -> None:
             resting=no_rows(app.database, ANY),
         ),
     )
-    sweeper = Sweeper(SweepStore(app.database), executor, app.objects, blobs, app.wake, settings)
+    sweeper = Sweeper(
+        SweepStore(app.database), executor, app.objects, blobs, folders, app.wake, settings
+    )
     app.background(
         "tuning.sweeper",
         partial(

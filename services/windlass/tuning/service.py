@@ -13,29 +13,23 @@ from windlass.core.ids import new_id
 from windlass.core.rpc.auth import current
 from windlass.tuning import messages
 from windlass.tuning.admission import (
-    MAX_SAMPLE_SEQ_ID,
-    known_model,
     reader_of,
     session_query,
 )
 from windlass.tuning.domain import (
-    CLIENT_NUMBERS,
     ENDS,
-    LONGEST_WAIT_MS,
     MAX_TAGS,
     CheckpointPath,
     parse_checkpoint_id,
     parse_path,
-    sampler_id_of,
     valid_metadata,
     valid_text,
     valid_ttl,
 )
-from windlass.tuning.ending import SamplerEnds
 from windlass.tuning.replaying.replayer import Replayer
+from windlass.tuning.sampler_requests import SamplerRequests
 from windlass.tuning.seats.lines import WaitingReasons
 from windlass.tuning.storage.checkpoints import WeightsStore
-from windlass.tuning.storage.ends import EndsQuery
 from windlass.tuning.storage.runs import RunStore
 from windlass.tuning.storage.searching import SessionSearch
 from windlass.tuning.storage.sessions import Row, TuningSessionStore
@@ -59,7 +53,7 @@ class TuningServicer(rpc.TuningServiceServicer):
         checkpoints: WeightsStore,
         search: SessionSearch,
         submission: Submission,
-        ends: SamplerEnds,
+        samplers: SamplerRequests,
         replayer: Replayer,
         trainer: Trainer,
         waiting: WaitingReasons,
@@ -72,7 +66,7 @@ class TuningServicer(rpc.TuningServiceServicer):
         self._checkpoints = checkpoints
         self._search = search
         self._submission = submission
-        self._ends = ends
+        self._samplers = samplers
         self._replayer = replayer
         self._trainer = trainer
         self._wake = wake
@@ -215,28 +209,7 @@ class TuningServicer(rpc.TuningServiceServicer):
 
     async def CreateSampler(self, request: pb.CreateSamplerRequest, context: Any) -> pb.Sampler:
         """Makes a sampler of a base model or a checkpoint."""
-        caller = current()
-        project_id = caller.require_project()
-        await self._sessions.get(project_id, request.session_id)
-        base_model, checkpoint_id = request.base_model, ""
-        if request.path:
-            found = await self._checkpoints.find(reader_of(caller), parse_path(request.path))
-            base_model, checkpoint_id = found.base_model, found.id
-        caller.require_model(base_model, "base_model")
-        row = await self._sessions.create_sampler(
-            project_id,
-            {
-                "id": sampler_id_of(request.session_id, request.number),
-                "organization_id": caller.organization_id,
-                "project_id": project_id,
-                "session_id": request.session_id,
-                "base_model": known_model(self._trainer.base_models, base_model).name,
-                "checkpoint_id": checkpoint_id,
-                "run_id": "",
-                "path": request.path,
-            },
-        )
-        return messages.sampler(row)
+        return await self._samplers.create(current(), request)
 
     async def GetSampler(self, request: pb.GetSamplerRequest, context: Any) -> pb.Sampler:
         """Returns one sampler."""
@@ -274,21 +247,7 @@ class TuningServicer(rpc.TuningServiceServicer):
 
     async def PollEnded(self, request: pb.PollEndedRequest, context: Any) -> pb.PollEndedResponse:
         """Waits for ends of what a client of a sampler asked."""
-        project_id = current().require_project()
-        sampler = await self._sessions.sampler(project_id, request.sampler_id)
-        numbers = (request.client_number, request.cursor)
-        if not all(0 <= number <= MAX_SAMPLE_SEQ_ID for number in numbers):
-            raise InvalidArgument("client_number or cursor is out of range.", param="cursor")
-        query = EndsQuery(project_id, sampler.id, *numbers)
-        if query.client_number * CLIENT_NUMBERS > MAX_SAMPLE_SEQ_ID:
-            raise InvalidArgument("client_number is out of range.", param="client_number")
-        if not 0 <= request.wait_seconds <= LONGEST_WAIT_MS / 1000:
-            raise InvalidArgument("wait_seconds is out of range.", param="wait_seconds")
-        found = await self._ends.wait(query, request.wait_seconds)
-        return pb.PollEndedResponse(
-            operation_ids=[one for one, _ in found],
-            cursor=found[-1][1] if found else request.cursor,
-        )
+        return await self._samplers.ended(current().require_project(), request)
 
     async def CreateLoss(self, request: pb.CreateLossRequest, context: Any) -> pb.Operation:
         """Stores a loss of a session."""

@@ -10,6 +10,7 @@ from windlass.core.objects import ObjectStore
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.execution.conversion import failed_with
 from windlass.tuning.execution.executor import LogExecutor
+from windlass.tuning.execution.folders import CheckpointFolders
 from windlass.tuning.execution.runs import LOST
 from windlass.tuning.results import WAKE_RESULTS
 from windlass.tuning.storage.checkpoints import archive_of, prefix_of
@@ -32,6 +33,7 @@ class Sweeper:
         executor: LogExecutor,
         objects: ObjectStore,
         blobs: Blobs,
+        folders: CheckpointFolders,
         wake: Wake,
         settings: TuningSection,
     ):
@@ -39,6 +41,7 @@ class Sweeper:
         self._executor = executor
         self._objects = objects
         self._blobs = blobs
+        self._folders = folders
         self._wake = wake
         self._settings = settings
 
@@ -52,6 +55,8 @@ class Sweeper:
         found = [await one() for one in rounds]
         silent_before = now_seconds() - self._settings.session_seconds
         await self._executor.let_go(silent_before=silent_before)
+        # As long as a process stays that would read them.
+        await self._folders.rest(self._settings.trainer_idle_seconds)
         return any(found)
 
     async def _end_over(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
+from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectMismatch, ObjectNotFound, ObjectStore
 from windlass.weight_versions.manifest import MANIFEST_BYTES, WeightManifest
 from windlass.weight_versions.media.folder import (
@@ -45,6 +46,7 @@ class ObjectMedium:
             await self._objects.put(prefix + DATA, blocks, bytes=manifest.size, sha256=digest)
         except ObjectMismatch as error:
             raise WeightsRefused("damaged_content", f"Version {version}: {error}") from error
+        reach("versions.content_stored")
         await self._objects.put(prefix + MANIFEST, _once(content))
 
     async def manifest(self, version: int) -> WeightManifest:

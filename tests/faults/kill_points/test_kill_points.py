@@ -122,11 +122,12 @@ def test_a_webhook_that_may_have_heard_is_told_the_same_again(installation: Kill
 def test_every_point_has_a_case() -> None:
     """Those of the tunnel have theirs in `tests/faults/tunnel`, those of erasures in
     `tests/faults/test_erasures_killed.py`, of exports beside it, those of the audit log in
-    `tests/integration/tenancy/audit`, those of keys in other tests.
+    `tests/integration/tenancy/audit`, those of versions of weights in
+    `tests/integration/tuning/publishing`, those of keys in other tests.
     """
     others = (
         "tunnel.", "keyring.", "secrets.", "object_keys.", "erasures.", "exports.", "rbac.audit_",
-        "tuning.",
+        "tuning.", "versions.",
     )  # fmt: skip
     named = {point for point in named_points() if not point.startswith(others)}
     assert named == {*SAME_ATTEMPT, *NEXT_ATTEMPT, DELIVERED, SENT}

@@ -1,10 +1,8 @@
 """The handler of an inference request, from its first byte to its usage record."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from windlass.api.usage.v1 import usage_pb2
 from windlass.core import telemetry
@@ -15,42 +13,32 @@ from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.disconnect_watch import DisconnectWatch
 from windlass.gateway.inference.engines import (
     ENGINE_FAILED,
-    Asker,
     EngineBroken,
     EngineConnection,
     EnginePlace,
     Engines,
-    NoAnswer,
-    Sent,
-    Tenant,
     demand_line,
     failed,
     named_steps,
     named_version,
 )
-from windlass.gateway.inference.engines.trace import trace_headers
 from windlass.gateway.inference.head import (
     BodyJudge,
     CacheSalts,
     Head,
-    for_engine,
     read_head,
     renamed,
 )
 from windlass.gateway.inference.images.inlining import Images
-from windlass.gateway.inference.images.room import ImageHold
 from windlass.gateway.inference.meter import CLIENT_LEFT, UsageBounds, UsageMeter
 from windlass.gateway.inference.names import ServedCheckpoints
 from windlass.gateway.inference.offers import (
     CHAT,
     GENERATES,
     KINDS,
-    Endpoints,
     Offer,
-    is_salted,
-    offered,
-    offering,
 )
+from windlass.gateway.inference.opening import EngineOpener, EngineRequest
 from windlass.gateway.inference.refusals import engine_error
 from windlass.gateway.inference.relay import (
     StreamComments,
@@ -66,35 +54,8 @@ from windlass.gateway.usage.spool import UsageSpool
 from windlass.inference_api.images.parts import ImagePlace, image_places
 
 log = telemetry.logger("gateway.inference")
-# Of clients that do not set `prompt_cache_key`.
-SESSION = b"x-session-id"
 _PERMISSION = "inference.invoke"
 ERROR_BYTES = 1 << 20
-
-
-class EngineRequest(NamedTuple):
-    """A request that goes to an engine."""
-
-    exchange: HttpExchange
-    head: Head
-    judge: BodyJudge
-    meter: UsageMeter
-    # Whether usage is asked for in every chunk.
-    usage: bool
-    comments: StreamComments | None
-    disconnect: DisconnectWatch
-    hold: ImageHold
-
-    def asker(self, offer: Offer) -> Asker:
-        """Returns whose request it is, and for the engines of which version."""
-        caller = self.exchange.caller
-        tenant = Tenant(caller.organization_id, caller.require_project())
-        return Asker(offer.served.engine_version_id, tenant, self.background)
-
-    @property
-    def background(self) -> bool:
-        """True if others go before it."""
-        return self.exchange.background or self.head.may_wait
 
 
 class InferenceHandler:
@@ -114,6 +75,7 @@ class InferenceHandler:
     ):
         self._finder = finder
         self._engines = engines
+        self._opener = EngineOpener(finder, engines, salts)
         self._limiter = limiter
         self._spool = spool
         self._salts = salts
@@ -186,7 +148,7 @@ class InferenceHandler:
                 ask = EngineRequest(exchange, head, judge, meter, usage, comments, disconnect, hold)
                 offer = await self._prepare(ask)
                 with self._finder.under_way(exchange.caller, head.model, offer.served):
-                    response, place = await self._open(ask, offer)
+                    response, place = await self._opener.open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
                     await self._relay(exchange, response, place, meter, disconnect, events, headers)
@@ -211,12 +173,12 @@ class InferenceHandler:
 
     async def _prepare(self, ask: EngineRequest) -> Offer:
         """Finds engines, and writes images into the request; a client that streams is told."""
-        exchange, head, judge = ask.exchange, ask.head, ask.judge
-        found = self._find(exchange, head, judge)
+        exchange, judge = ask.exchange, ask.judge
+        found = self._opener.find(ask)
         if ask.comments is None:
             offer = await found
         else:
-            waits_for = partial(self._finder.waits_for, exchange.caller, head.model)
+            waits_for = partial(self._finder.waits_for, exchange.caller, ask.head.model)
             offer = await with_comments(found, ask.comments, waits_for)
         if judge.images:
             await with_comments(self._read_images(ask), ask.comments, lambda: "images are read")
@@ -229,102 +191,6 @@ class InferenceHandler:
         inlined = await self._images.inline(ask.hold, project_id, judge.body, judge.images, salt)
         judge.body = inlined.body
         ask.meter.see(inlined.images)
-
-    async def _find(
-        self,
-        exchange: HttpExchange,
-        head: Head,
-        judge: BodyJudge,
-        *,
-        seconds: float | None = None,
-        is_open: bool = False,
-    ) -> Offer:
-        path = exchange.path
-        found = await self._finder.find(
-            exchange.caller,
-            head.model,
-            path=path,
-            judge=judge,
-            seconds=seconds,
-            is_open=is_open,
-        )
-        return Offer(found, offering(found.endpoints, path, judge))
-
-    async def _open(self, ask: EngineRequest, offer: Offer) -> tuple[EngineConnection, EnginePlace]:
-        """An engine's answer, and the place there, which the caller gives back.
-
-        Waits for a place where all are taken, and for another engine when those that are known
-        are gone.
-        """
-        exchange, head, judge = ask.exchange, ask.head, ask.judge
-        deadline = time.monotonic() + self._finder.hold_seconds
-        again = True
-        while True:
-            place = self._place(ask, offer)
-            try:
-                if place is None:
-                    place = await self._wait(ask, offer, deadline)
-                    left = deadline - time.monotonic()
-                    offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
-                    if place.pool.address not in {one.address for one in offer.able}:
-                        continue
-                ask.meter.open()
-                body, lines = self._body(ask, offer, place), trace_headers(exchange.headers)
-                ids = (exchange.path, body, exchange.unique_id)
-                lines += demand_line(exchange.headers)
-                sent = Sent(*ids, lines, ask.meter.asked, ask.meter.refused)
-                ask.disconnect.before = partial(self._abort, ask.meter, place, offer.able, sent)
-                response = await self._engines.open(place, offer.able, sent, again=again)
-                taken, place = place, None
-                return response, taken
-            except NoAnswer as error:
-                again = again and not error.broke_off
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-            finally:
-                if place is not None:
-                    ask.disconnect.before = None
-                    self._engines.done(place)
-            known = offer.served.endpoints
-            await self._finder.change(exchange.caller, head.model, known, seconds=left)
-            left = deadline - time.monotonic()
-            offer = await self._find(exchange, head, judge, seconds=left, is_open=True)
-
-    async def _abort(
-        self, meter: UsageMeter, place: EnginePlace, able: Endpoints, sent: Sent
-    ) -> None:
-        """Has the engine of a client that has left end its work, and say the usage if it can."""
-        meter.client_left = True
-        if meter.is_asked:
-            await self._engines.abort(place, able, sent)
-
-    def _body(self, ask: EngineRequest, offer: Offer, place: EnginePlace) -> bytes:
-        salted = is_salted(ask.judge, offer)
-        salt = self._salts.of(ask.exchange.caller.organization_id) if salted else ""
-        return for_engine(
-            ask.judge.body, ask.head, usage=ask.usage, salt=salt, background=place.background
-        )
-
-    def _place(self, ask: EngineRequest, offer: Offer) -> EnginePlace | None:
-        # Engines that keep no prompts apart keep none at all.
-        turns = 0
-        if is_salted(ask.judge, offer):
-            session = ask.exchange.headers.get(SESSION, b"")
-            turns = ask.head.conversation(ask.exchange.caller.organization_id, session)
-        return self._engines.place(offer.able, ask.asker(offer), conversation=turns)
-
-    async def _wait(self, ask: EngineRequest, offer: Offer, deadline: float) -> EnginePlace:
-        """A place at an engine, once one is free; a client that streams is told meanwhile."""
-        version, path = offer.served.version_id, ask.exchange.path
-        geography = offer.served.geography
-        endpoints = partial(self._finder.endpoints, geography=geography)
-        offers = partial(offered, endpoints, version, path, ask.judge)
-        tell = partial(ask.comments.say, "the engines are busy") if ask.comments else None
-        left = deadline - time.monotonic()
-        # Not all engines of a version read images while its agents are of two releases.
-        kind = (version, path, bool(ask.judge.images), geography)
-        return await self._engines.wait(ask.asker(offer), kind, offers, seconds=left, tell=tell)
 
     async def _relay(
         self,

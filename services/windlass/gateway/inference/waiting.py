@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import grpc
 
+from windlass.api.models.v1 import models_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.errors import from_rpc
 from windlass.core.rpc.auth import Principal
@@ -20,7 +21,8 @@ from windlass.gateway.inference.routes import (
     RouteTable,
     VersionRoute,
 )
-from windlass.gateway.inference.tasks import require_task
+from windlass.inference_api import routes as paths
+from windlass.inference_api.errors import wrong_task
 from windlass.modelfiles.naming import MODEL_NAME_LENGTH
 
 log = telemetry.logger("gateway.inference")
@@ -32,6 +34,19 @@ OLD_ERROR_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 # Between two questions of one that waits for a name that nothing is known of any more.
 LOOK_UP_SECONDS = 1.0
+# Of models, in words.
+_TASKS: dict[int, str] = {
+    pb.MODEL_TASK_GENERATION: "generate",
+    pb.MODEL_TASK_SCORING: "score",
+    pb.MODEL_TASK_EMBEDDING: "embed",
+}
+# A route that is not here is for whatever model has engines with it.
+_TASKS_OF: dict[str, set[int]] = {
+    paths.CHAT: {pb.MODEL_TASK_GENERATION},
+    paths.COMPLETIONS: {pb.MODEL_TASK_GENERATION},
+    paths.EMBEDDINGS: {pb.MODEL_TASK_GENERATION, pb.MODEL_TASK_EMBEDDING},
+    paths.SCORE: {pb.MODEL_TASK_SCORING},
+}
 
 
 class Judge(Protocol):
@@ -92,7 +107,7 @@ class ModelFinder:
             raise _unknown(model)
         project_id = caller.project_id
         named = self._names.find(project_id, model) or await self._look_up(caller, model)
-        require_task(model, named.task, path)
+        _require_task(model, named.task, path)
         route = self._routes.find(named.version_id, named.geography)
         if route is not None and route.endpoints:
             judge(self._kind(named, route), runs=True)
@@ -106,7 +121,7 @@ class ModelFinder:
                     named, route = await self._held(caller, model, named, is_open=is_open)
             except TimeoutError:
                 raise _not_ready(self._still_loading(caller, model)) from None
-        require_task(model, named.task, path)
+        _require_task(model, named.task, path)
         # It may have become another kind meanwhile.
         judge(self._kind(named, route), runs=True)
         return _served(named, route)
@@ -269,6 +284,13 @@ class _UnderWay(NamedTuple):
     def __exit__(self, *_: object) -> None:
         self.load.end(self.served.engine_version_id, self.served.version_id)
         self.routes.end(self.project_id, self.model)
+
+
+def _require_task(model: str, task: int, path: str) -> None:
+    """Raises HttpError 400 for a model whose task is not what the route is for."""
+    if path in _TASKS_OF and task in _TASKS and task not in _TASKS_OF[path]:
+        refused = wrong_task(model, _TASKS[task])
+        raise HttpError(refused.status, refused.message, code=refused.code, param=refused.param)
 
 
 def _unknown(model: str, message: str = "") -> HttpError:

@@ -217,6 +217,9 @@ class LogExecutor:
 
     async def let_go(self, *, silent_before: int) -> None:
         """Gives back runs that are over, that are in the way, and those of silent sessions."""
+        if awaiting := self._runs.awaiting:
+            for run_id in await self._store.over(awaiting):
+                await self._runs.give_up(run_id)
         if idle := self._inboxes.idle():
             wanted = self._room_is_wanted()
             leaving = await self._store.leaving(idle, silent_before, room_is_wanted=wanted)

@@ -1,6 +1,6 @@
 """Carries out what a run has to do, one number after the other, under its lease."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from windlass.api.tuning.v1 import tuning_pb2 as pb
 from windlass.core import telemetry
@@ -66,8 +66,9 @@ class RunWorker:
         self._models = {model.name: model for model in trainer.base_models}
         self._states = StateOperations(store, checkpoints, trainer, blobs, folders)
         self._replays = Replays(store, trainer, blobs, folders)
-        # Runs that the trainer holds, as far as this process knows.
+        # Runs that the trainer holds, as far as this process knows, and those that wait for one.
         self._open: set[str] = set()
+        self._awaiting: set[str] = set()
 
     async def work(self, run: Row, due: Sequence[DueOperation]) -> AsyncIterator[Effects]:
         """Carries out operations that are due; yields what each step changes, to be applied."""
@@ -93,6 +94,7 @@ class RunWorker:
             except SeatAwaited as error:
                 # Nothing was done: the run is taken up again, and its trainer keeps its place.
                 log.info("tuning_awaits_seat", run_id=run.id, reason=str(error))
+                self._awaiting.add(run.id)
                 return
             except SeatRefused as error:
                 rest = [one for one, _ in bodies]
@@ -100,7 +102,7 @@ class RunWorker:
                 return
             except (TrainerLost, RunNotOpen) as error:
                 log.warning("tuning_trainer_lost", run_id=run.id, exc_info=error)
-                await self.close(run.id)
+                await self.give_up(run.id)
                 if attempt + 1 < TRIES:
                     await backoff.pause()
                 run = await self._store.run(run.id)
@@ -148,11 +150,22 @@ class RunWorker:
             return None
         return await self.park(run)
 
+    @property
+    def awaiting(self) -> Collection[str]:
+        """Returns the runs that have a place in line for a trainer."""
+        return tuple(self._awaiting)
+
     async def close(self, run_id: str) -> None:
-        """Has the trainer forget a run."""
+        """Has the trainer forget a run; one that waits for a seat keeps its place."""
         self._open.discard(run_id)
-        await self._trainer.close(run_id)
+        if run_id not in self._awaiting:
+            await self._trainer.close(run_id)
         await self._folders.forget(run_id.partition(":")[0])
+
+    async def give_up(self, run_id: str) -> None:
+        """Closes a run that does not wait for a seat any more."""
+        self._awaiting.discard(run_id)
+        await self.close(run_id)
 
     async def _body(self, operation: DueOperation) -> pb.OperationBody:
         try:
@@ -166,6 +179,7 @@ class RunWorker:
         if run.id in self._open:
             return True
         await self._trainer.open(as_run(run))
+        self._awaiting.discard(run.id)
         if run.is_open and not await self._replays.bring_back(run):
             return False
         self._open.add(run.id)

@@ -71,10 +71,11 @@ class PodKeeper:
         return pod
 
     async def status(self, pod: KeptPod, seconds: float) -> pb.WorkloadStatus:
-        """Returns how a pod is, once it serves or has failed, or so much time has passed."""
+        """Returns how a pod is, once it serves, has failed or is to end, or after so much time."""
 
         def is_settled() -> bool:
-            return self._status(pod.id).phase in (pb.PHASE_RUNNING, pb.PHASE_FAILED)
+            phase = self._status(pod.id).phase
+            return pod.over.is_set() or phase in (pb.PHASE_RUNNING, pb.PHASE_FAILED)
 
         try:
             async with asyncio.timeout(seconds), self._changed:
@@ -87,6 +88,8 @@ class PodKeeper:
         """Has a pod deleted; if its cluster cannot be told now, it is told later."""
         pod.over.set()
         self._pods.pop(pod.id, None)
+        async with self._changed:
+            self._changed.notify_all()
         if (row := await self._store.end(pod.id)) is not None:
             await self._tell(row)
 

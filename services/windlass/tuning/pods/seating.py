@@ -124,11 +124,13 @@ class PodSeating:
         pod = self._pod
         pod.asked_at = asyncio.get_running_loop().time()
         status = await self._keeper.status(pod, PATIENCE_SECONDS)
+        if pod.over.is_set():
+            raise SeatAwaited("Its place in the queue was given up.")
         if status.phase == pb.PHASE_RUNNING:
             self._pod, pod.is_taken = None, True
             return PodSeat(pod, self._keeper)
         if status.phase == pb.PHASE_FAILED:
-            await self.stop()
+            await self.give_up(workload)
             raise SeatRefused(f"The {self._wish.role} cannot run: {status.message}")
         raise SeatAwaited(status.message or f"The pod of the {self._wish.role} starts.")
 
@@ -142,8 +144,8 @@ class PodSeating:
         most = STATE_BYTES * self._wish.model.parameters + _SLACK_BYTES
         return PodProcess(seat.pod, socket, most)
 
-    async def stop(self) -> None:
-        """Gives up the pod that waits."""
+    async def give_up(self, workload: SeatedWorkload) -> None:
+        """Has the pod deleted that waits."""
         if self._pod is not None:
             pod, self._pod = self._pod, None
             await self._keeper.end(pod)

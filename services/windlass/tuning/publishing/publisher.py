@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core import telemetry
+from windlass.core.killpoints import reach
 from windlass.core.objects import ObjectNotFound
 from windlass.tuning.execution.folders import CheckpointFolders
 from windlass.tuning.publishing.media import PublishingMedia
@@ -75,7 +76,8 @@ class WeightPublisher:
     async def once(self) -> bool:
         """Makes a round; returns whether there may be more to do at once."""
         await self._clean()
-        await self._store.begin_newest()
+        if await self._store.begin_newest():
+            reach("versions.begun")
         token, row = await self._store.claim()
         if row is None:
             return False
@@ -97,7 +99,9 @@ class WeightPublisher:
             await self._store.postpone(row.id, token, said)
             raise
         else:
+            reach("versions.stored")
             await self._store.written(row.id, token, facts)
+            reach("versions.written")
         self._changed()
         return True
 
@@ -167,13 +171,16 @@ class WeightPublisher:
                 await self._store.forget(row.run_id)
                 await self._close(row.run_id)
             elif not row.offered:
-                await self._store.forget(row.run_id)
                 await self._close(row.run_id)
                 await self._media.remove(row.project_id, row.run_id)
+                # What is forgotten first would lie there for ever if this process ended here.
+                reach("versions.taken_back")
+                await self._store.forget(row.run_id)
             elif (writer := self._writers.get(row.run_id)) is not None:
                 for old in await self._store.superseded(row.run_id):
-                    await self._store.forget(row.run_id, old.version)
                     await writer.medium.remove(old.version)
+                    reach("versions.removed")
+                    await self._store.forget(row.run_id, old.version)
 
     @asynccontextmanager
     async def _renewed(self, row: Row, token: str) -> AsyncIterator[None]:

@@ -19,7 +19,7 @@ from windlass.tuning.storage.tables import checkpoints, runs
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 5.0
-AT_ONCE = 16
+AT_ONCE = 64
 Row = sa.Row[Any]
 
 _KEPT = versions.c.state != "gone"
@@ -37,6 +37,64 @@ class WrittenVersion:
     manifest_sha256: str
 
 
+def changed_runs() -> sa.Select[Any]:
+    """The query for runs that went on since their newest weights were looked for, with these.
+
+    Locks the runs, so that nothing is forgotten meanwhile.
+    """
+    newest = (
+        sa.select(checkpoints.c.id, checkpoints.c.place)
+        .where(
+            checkpoints.c.run_id == runs.c.id,
+            checkpoints.c.is_for_sampler,
+            ~checkpoints.c.is_external,
+            live_checkpoints(),
+        )
+        .order_by(
+            checkpoints.c.place.desc(), checkpoints.c.created_at.desc(), checkpoints.c.id.desc()
+        )
+        .limit(1)
+        .lateral()
+    )
+    # Where the newest one was deleted, nobody goes back to the one before it.
+    is_known = sa.exists().where(
+        versions.c.run_id == runs.c.id,
+        sa.or_(
+            sa.and_(versions.c.checkpoint_id == newest.c.id, _KEPT),
+            versions.c.place > newest.c.place,
+        ),
+    )
+    return (
+        sa.select(
+            runs.c.id.label("run_id"), runs.c.organization_id, runs.c.project_id,
+            newest.c.id.label("checkpoint_id"), newest.c.place, is_known.label("is_known"),
+        )
+        .join(newest, sa.true(), isouter=True)
+        .where(runs.c.is_full, runs.c.places > runs.c.published_places)
+        .where(sa.not_(leaves(runs.c.project_id)))
+        .order_by(runs.c.last_request_at.desc())
+        .limit(AT_ONCE)
+        .with_for_update(of=runs, skip_locked=True)
+    )  # fmt: skip
+
+
+def _begun(run: Row) -> dict[str, Any]:
+    last = sa.select(sa.func.coalesce(sa.func.max(versions.c.version), 0)).where(
+        versions.c.run_id == run.run_id
+    )
+    return {
+        "id": new_id("wver_"),
+        "organization_id": run.organization_id,
+        "project_id": run.project_id,
+        "run_id": run.run_id,
+        "version": last.scalar_subquery() + 1,
+        "checkpoint_id": run.checkpoint_id,
+        "place": run.place,
+        "state": "writing",
+        "created_at": now_seconds(),
+    }
+
+
 class VersionStore:
     """Versions of every project; those that are offered have a checkpoint that is still there."""
 
@@ -46,50 +104,23 @@ class VersionStore:
     async def begin_newest(self) -> bool:
         """Makes a row for the newest sampler checkpoint of each run that has none; a few at once.
 
-        Returns whether there was any.
+        Returns whether there was any. Looks only at runs that went on since the last look.
         """
-        latest = (
-            checkpoints.c.place.desc(), checkpoints.c.created_at.desc(), checkpoints.c.id.desc()
-        )  # fmt: skip
-        rank = sa.func.row_number().over(partition_by=checkpoints.c.run_id, order_by=latest)
-        newest = (
-            sa.select(checkpoints, rank.label("rank"))
-            .join(runs, runs.c.id == checkpoints.c.run_id)
-            .where(
-                runs.c.is_full,
-                checkpoints.c.is_for_sampler,
-                ~checkpoints.c.is_external,
-                live_checkpoints(),
-                sa.not_(leaves(checkpoints.c.project_id)),
-            )
-            .subquery()
-        )
-        known = sa.exists().where(versions.c.checkpoint_id == newest.c.id, _KEPT)
-        # Where the newest one was deleted, nobody goes back to the one before it.
-        older = sa.exists().where(
-            versions.c.run_id == newest.c.run_id, versions.c.place > newest.c.place
-        )
         async with self._database.begin() as connection:
-            due = sa.select(newest).where(newest.c.rank == 1, ~known, ~older).limit(AT_ONCE)
-            found = (await connection.execute(due)).all()
-            for row in found:
-                last = sa.select(sa.func.coalesce(sa.func.max(versions.c.version), 0)).where(
-                    versions.c.run_id == row.run_id
-                )
-                values = {
-                    "id": new_id("wver_"),
-                    "organization_id": row.organization_id,
-                    "project_id": row.project_id,
-                    "run_id": row.run_id,
-                    "version": last.scalar_subquery() + 1,
-                    "checkpoint_id": row.id,
-                    "place": row.place,
-                    "state": "writing",
-                    "created_at": now_seconds(),
-                }
+            found = (await connection.execute(changed_runs())).all()
+            due = [row for row in found if row.checkpoint_id is not None and not row.is_known]
+            for row in due:
                 # Another process may number the same one.
-                await connection.execute(insert(versions).values(values).on_conflict_do_nothing())
-        return bool(found)
+                await connection.execute(
+                    insert(versions).values(_begun(row)).on_conflict_do_nothing()
+                )
+            if found:
+                await connection.execute(
+                    runs.update()
+                    .where(runs.c.id.in_([row.run_id for row in found]))
+                    .values(published_places=runs.c.places)
+                )
+        return bool(due)
 
     async def claim(self) -> tuple[str, Row | None]:
         """Leases a version that is to be written, the one that waited longest; and its token."""
@@ -212,9 +243,12 @@ class VersionStore:
             return (await connection.execute(query)).all()
 
     async def forget(self, run_id: str, version: int = 0) -> None:
-        """Notes that a version's content is gone; 0: that of all versions of the run."""
+        """Notes that a version's content is gone; 0: of all, and the newest is due again."""
         which = versions.c.version == version if version else sa.true()
         async with self._database.begin() as connection:
+            if not version:
+                again = runs.update().where(runs.c.id == run_id).values(published_places=-1)
+                await connection.execute(again)
             await connection.execute(
                 versions.update()
                 .where(versions.c.run_id == run_id, which, versions.c.state != "writing")

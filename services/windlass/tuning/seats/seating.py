@@ -76,14 +76,26 @@ class LedgerSeating:
         assert line.task is not None  # noqa: S101  # made with the line
         line.asked_at = asyncio.get_running_loop().time()
         await asyncio.wait({line.task}, timeout=PATIENCE_SECONDS)
+        if self._lines.get(workload) is not line:
+            raise SeatAwaited("Its place in line was given up.")
         if not line.task.done():
             raise SeatAwaited(line.why)
-        self._lines.pop(workload, None)
+        del self._lines[workload]
         if line.task.cancelled():
             raise SeatAwaited("The server ends.")
         if error := line.task.exception():
             raise SeatAwaited(f"Its place in line was lost: {error}") from error
         return line.task.result()
+
+    async def give_up(self, workload: SeatedWorkload) -> None:
+        """Leaves the line; who is behind comes nearer at once."""
+        line = self._lines.pop(workload, None)
+        if line is None or line.task is None:
+            return
+        line.task.cancel()
+        await asyncio.wait({line.task})
+        if not line.task.cancelled() and not line.task.exception():
+            await line.task.result().give_back()
 
     def room_is_wanted(self) -> bool:
         """Returns True if somebody waits for room on this machine, and this process holds some."""
@@ -166,11 +178,8 @@ class LedgerSeating:
     async def _abandon(self) -> None:
         before = asyncio.get_running_loop().time() - ABANDONED_SECONDS
         for workload, line in tuple(self._lines.items()):
-            if line.asked_at < before and line.task is not None:
-                del self._lines[workload]
-                if line.task.done() and not line.task.cancelled() and not line.task.exception():
-                    await line.task.result().give_back()
-                line.task.cancel()
+            if line.asked_at < before:
+                await self.give_up(workload)
 
     def _tell(self) -> None:
         self._wake.touch(WAKE_SEATS)

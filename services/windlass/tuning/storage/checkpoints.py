@@ -29,7 +29,8 @@ def archive_of(project_id: str, checkpoint_id: str) -> str:
 def live_checkpoints() -> sa.ColumnElement[bool]:
     """The condition of checkpoints that are whole, and neither deleted nor expired."""
     ends = checkpoints.c.expires_at
-    return sa.and_(checkpoints.c.state == "ready", sa.or_(ends == 0, ends > now_seconds()))
+    is_whole = checkpoints.c.state == sa.literal_column("'ready'")
+    return sa.and_(is_whole, sa.or_(ends == 0, ends > now_seconds()))
 
 
 class WeightsStore:

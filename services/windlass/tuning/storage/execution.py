@@ -108,6 +108,21 @@ class ExecutionStore:
         async with self._database.autocommit() as connection:
             return list(await connection.scalars(query))
 
+    async def over(self, run_ids: Collection[str]) -> list[str]:
+        """The ids of runs, among these that wait for a trainer, that are over.
+
+        One that never began is over once its session has ended.
+        """
+        these = runs.c.id.in_(run_ids)
+        ended = sa.exists().where(sessions.c.id == runs.c.session_id, sessions.c.end != "")
+        async with self._database.begin() as connection:
+            await connection.execute(
+                runs.update()
+                .where(these, _ACTIVE, ~runs.c.is_open, ended)
+                .values(state="deleted")
+            )  # fmt: skip
+            return list(await connection.scalars(sa.select(runs.c.id).where(these, ~_ACTIVE)))
+
     async def with_due(self, run_ids: Collection[str]) -> list[str]:
         """The ids of runs, among these, that have something due."""
         query = sa.select(runs.c.id).where(runs.c.id.in_(run_ids), _ACTIVE, _DUE)

@@ -55,6 +55,8 @@ runs = sa.Table(
     # How many operations were carried out in order, and how many of them that state has.
     sa.Column("places", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("state_place", sa.BigInteger, nullable=False, server_default="0"),
+    # How many there were when its newest weights were looked for, to publish them; -1: never.
+    sa.Column("published_places", sa.BigInteger, nullable=False, server_default="-1"),
     # That it took of a device; replays are not counted.
     sa.Column("device_time_ms", sa.BigInteger, nullable=False, server_default="0"),
     # Of samplers whose weights move.
@@ -64,7 +66,11 @@ runs = sa.Table(
     *lease_columns(),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index("ix_tuning_runs_full", "lease_until", postgresql_where=sa.text("is_full")),
-)
+    sa.Index(
+        "ix_tuning_runs_unpublished", "last_request_at",
+        postgresql_where=sa.text("is_full AND places > published_places"),
+    ),
+)  # fmt: skip
 operations = sa.Table(
     "tuning_operations",
     metadata,
@@ -171,6 +177,10 @@ checkpoints = sa.Table(
     sa.Index("ix_tuning_checkpoints_expiring", "expires_at",
              postgresql_where=sa.text("expires_at > 0")),
     sa.Index("ix_tuning_checkpoints_unready", "id", postgresql_where=sa.text("state <> 'ready'")),
+    sa.Index(
+        "ix_tuning_checkpoints_newest", "run_id", "place", "created_at", "id",
+        postgresql_where=sa.text("state = 'ready' AND is_for_sampler"),
+    ),
 )  # fmt: skip
 samplers = sa.Table(
     "tuning_samplers",

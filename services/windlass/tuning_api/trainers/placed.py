@@ -13,6 +13,7 @@ from windlass.tuning_api.trainers.records import (
     Samples,
     TrainableModel,
 )
+from windlass.tuning_api.trainers.seats import SeatAwaited
 
 
 class TrainersByModel:
@@ -37,7 +38,12 @@ class TrainersByModel:
     async def open(self, run: Run) -> None:
         """Opens a run with the trainer of its base model."""
         trainer = self._trainers[run.base_model] if run.rank else self._dedicated
-        await trainer.open(run)
+        try:
+            await trainer.open(run)
+        except SeatAwaited:
+            # It has a place in line, which it gives up by being closed.
+            self._runs[run.id] = trainer
+            raise
         self._runs[run.id] = trainer
 
     async def execute(self, run_id: str, operations: Sequence[Operation]) -> Sequence[Outcome]:

@@ -54,7 +54,7 @@ class Trainer(Protocol):
         ...
 
     async def close(self, run_id: str) -> None:
-        """Forgets a run, and frees what it held; an unknown one is closed already."""
+        """Forgets a run, and frees what it held or waited for; an unknown one is closed already."""
         ...
 
     async def stop(self) -> None:

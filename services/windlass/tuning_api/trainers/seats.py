@@ -84,6 +84,10 @@ class Seating(Protocol):
         """A seat for a workload. Raises SeatRefused, SeatAwaited, TrainerLost at the end."""
         ...
 
+    async def give_up(self, workload: SeatedWorkload) -> None:
+        """Leaves the line, if this waits in one; whoever asks meanwhile gets SeatAwaited."""
+        ...
+
 
 class Unseated:
     """Implements `Seating` and `Seat` where nobody counts: room for all, and always their turn."""
@@ -94,6 +98,9 @@ class Unseated:
     async def take(self, workload: SeatedWorkload, project_id: str) -> "Unseated":
         """Itself."""
         return self
+
+    async def give_up(self, workload: SeatedWorkload) -> None:
+        """Does nothing: nobody waits."""
 
     async def attach(self, process: ResidentProcess) -> None:
         """Notes nothing."""

@@ -89,9 +89,6 @@ class Elsewhere:
             self.process.terminate()
             await self.process.wait()
 
-    async def stop(self) -> None:
-        return None
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.tuning.domain import Reader
-from windlass.tuning.publishing.store import VersionStore, WrittenVersion
+from windlass.tuning.publishing.store import VersionStore, WrittenVersion, changed_runs
 from windlass.tuning.storage.tables import checkpoints, runs
 
 OWNER, SIBLING, FOREIGN = Reader("org", "mine"), Reader("org", "sibling"), Reader("other", "theirs")
@@ -36,6 +37,7 @@ async def save(database: Database, name: str, place: int, **more: Any) -> None:
     }  # fmt: skip
     async with database.begin() as connection:
         await connection.execute(checkpoints.insert().values(row | more))
+        await connection.execute(runs.update().values(places=runs.c.places + 1))
 
 
 async def change(database: Database, name: str, **values: Any) -> None:
@@ -146,3 +148,47 @@ async def test_what_newer_whole_versions_do_without_is_superseded(database: Data
         await save(database, str(number), number)
         await publish(store, parent)
     assert [one.version for one in await store.superseded("run")] == [1, 2]
+
+
+HISTORY = (
+    "INSERT INTO tuning_runs (id, organization_id, project_id, user_id, session_id, base_model,"
+    " settings, is_full, user_metadata, places, published_places, created_at, last_request_at)"
+    " SELECT 'old-' || n, 'org', 'mine', 'u', 's', 'toy', '{}', true, '{}', 9, 9, 1, n"
+    " FROM generate_series(1, 5000) n",
+    "INSERT INTO tuning_checkpoints (id, organization_id, project_id, run_id, base_model, settings,"
+    " name, is_for_sampler, user_metadata, state, place, created_at)"
+    " SELECT run || '-' || n, 'org', 'mine', run, 'toy', '{}', 'v' || n, true, '{}', 'ready', n, 1"
+    " FROM generate_series(1, 4) n, (SELECT id AS run FROM tuning_runs WHERE is_full) known",
+    "ANALYZE tuning_runs, tuning_checkpoints, tuning_versions",
+)
+
+
+async def test_a_look_for_the_newest_reads_no_history(database: Database) -> None:
+    async with database.begin() as connection:
+        for statement in HISTORY:
+            await connection.execute(sa.text(statement))
+    await save(database, "newest", 5)
+    async with database.begin() as connection:
+        # The past runs are looked at no more.
+        await connection.execute(
+            runs.update().where(runs.c.id != "run").values(published_places=runs.c.places)
+        )
+        text = changed_runs().compile(
+            dialect=connection.dialect, compile_kwargs={"literal_binds": True}
+        )
+        explained = await connection.execute(sa.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}"))
+        read = rows_read(explained.scalar_one()[0]["Plan"])
+    assert read <= 4, "the run and its newest checkpoint"
+    store = VersionStore(database)
+    assert await publish(store, 0) == (1, "ckpt-newest")
+    async with database.begin() as connection:
+        assert not (await connection.execute(changed_runs())).all()
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """The rows of tables that a plan read."""
+    rows = sum(map(rows_read, plan.get("Plans", ())))
+    if "Relation Name" in plan:
+        kept, thrown = plan["Actual Rows"], plan.get("Rows Removed by Filter", 0)
+        rows += int((kept + thrown) * plan["Actual Loops"])
+    return rows

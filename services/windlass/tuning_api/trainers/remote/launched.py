@@ -49,7 +49,3 @@ class TrainerLauncher(Protocol):
     async def launch(self, seat: Seat) -> LaunchedProcess:
         """Starts one; raises OSError."""
         ...
-
-    async def stop(self) -> None:
-        """Gives up what was asked for and has not started."""
-        ...

@@ -65,9 +65,6 @@ class TrainerCommand:
         """Starts it where its seat says; raises OSError."""
         return await TuningProcess.start(self, seat.environment)
 
-    async def stop(self) -> None:
-        """Gives nothing up: it starts at once."""
-
 
 def torchrun(processes: int) -> tuple[str, ...]:
     """Arguments of Python that start a module in several processes; none for one."""

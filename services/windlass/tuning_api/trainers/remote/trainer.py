@@ -19,7 +19,7 @@ from windlass.tuning_api.trainers.records import (
 )
 from windlass.tuning_api.trainers.remote.launched import TrainerLauncher
 from windlass.tuning_api.trainers.remote.link import TrainerLink
-from windlass.tuning_api.trainers.seats import SeatedWorkload, Seating, Unseated
+from windlass.tuning_api.trainers.seats import SeatAwaited, SeatedWorkload, Seating, Unseated
 
 # Of a model that takes as long to read as models do.
 START_SECONDS = 900.0
@@ -55,6 +55,9 @@ class RemoteTrainer:
         self._idle_seconds = idle_seconds
         self._link: TrainerLink | None = None
         self._starting = asyncio.Lock()
+        # Calls that ask for a link now, and runs that ask again: they keep the place in line.
+        self._asking = 0
+        self._awaiting: set[str] = set()
         self._retry_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -73,7 +76,12 @@ class RemoteTrainer:
 
     async def open(self, run: Run) -> None:
         """Opens a run in the process, which is started for it if need be."""
-        link = await self._linked(run.project_id)
+        try:
+            link = await self._linked(run.project_id)
+        except SeatAwaited:
+            self._awaiting.add(run.id)
+            raise
+        self._awaiting.discard(run.id)
         async with self._called(link, run.project_id):
             if run.id not in link.runs:
                 await link.open(run)
@@ -93,12 +101,14 @@ class RemoteTrainer:
             return await link.sample(request)
 
     async def close(self, run_id: str) -> None:
-        """Has the process forget a run."""
+        """Has the process forget a run; the last one that waits for a seat leaves the line."""
+        self._awaiting.discard(run_id)
         link = self._link
-        if link is None or link.is_lost or run_id not in link.runs:
-            return
-        async with self._counted(link):
-            await link.close(run_id)
+        if link is not None and not link.is_lost and run_id in link.runs:
+            async with self._counted(link):
+                await link.close(run_id)
+        elif not self._awaiting and not self._asking:
+            await self._seating.give_up(self._workload)
 
     async def stop(self) -> None:
         """Ends the process, for good."""
@@ -107,7 +117,7 @@ class RemoteTrainer:
             self._let_go(self._link)
         if self._idle is not None:
             self._idle.cancel()
-        await self._launcher.stop()
+        await self._seating.give_up(self._workload)
         await asyncio.gather(*self._ending)
 
     @asynccontextmanager
@@ -130,20 +140,32 @@ class RemoteTrainer:
                 self._rest(link)
 
     async def _linked(self, project_id: str) -> TrainerLink:
-        async with self._starting:
-            if self._is_stopped:
-                raise TrainerLost("the trainer has ended")
-            if self._link is not None and not self._link.is_lost:
-                return self._link
-            if self._link is not None:
-                self._let_go(self._link)
-            if time.monotonic() < self._retry_at:
-                raise TrainerLost("the trainer could not be started")
-            link = self._link = await self._seated(project_id)
-            watching = asyncio.create_task(self._watch(link))
-            self._watching.add(watching)
-            watching.add_done_callback(self._watching.discard)
-            return link
+        self._asking += 1
+        try:
+            async with self._starting:
+                return await self._found(project_id)
+        finally:
+            self._asking -= 1
+
+    async def _found(self, project_id: str) -> TrainerLink:
+        """The process that is there, or a new one."""
+        if self._is_stopped:
+            raise TrainerLost("the trainer has ended")
+        if self._link is not None and not self._link.is_lost:
+            return self._link
+        if self._link is not None:
+            self._let_go(self._link)
+        if time.monotonic() < self._retry_at:
+            raise TrainerLost("the trainer could not be started")
+        link = await self._seated(project_id)
+        if self._is_stopped:
+            self._end(link)
+            raise TrainerLost("the trainer has ended")
+        self._link = link
+        watching = asyncio.create_task(self._watch(link))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return link
 
     async def _seated(self, project_id: str) -> TrainerLink:
         """A process that has loaded its model, on a seat that it keeps for its life."""
