@@ -225,7 +225,7 @@ class _Step:
         if "batch" in values:
             self.batch = values["batch"] or {}
 
-    def batch_of(self, claimed: TableClaim, where: sa.ColumnElement[bool]) -> sa.Select[tuple[int]]:
+    def batch_of(self, claimed: TableClaim, where: sa.ColumnElement[bool]) -> sa.Select[int]:
         """Returns the statement that erases some rows, counts them here, and tells how many.
 
         One statement, since each further one would keep its rows locked for a round trip more. It
