@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from windlass.tuning_api.losses.specs import SPECS
 from windlass_agent.tuning.losses import formulas as theirs
-from windlass_agent.tuning.losses.inputs import SPECS
 from windlass_vllm.losses import formulas as ours
 from windlass_vllm.losses import specs
 
