@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from windlass_vllm.losses.datums import TinkerDatum
 from windlass_vllm.optimizers.settings import OptimizerSettings
 
 MOST_BYTES = 64 * 2**20
@@ -23,6 +24,11 @@ class TokenSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_ids: tuple[int, ...]
     continuation_ids: tuple[int, ...]
     weights: tuple[float, ...] | None = None
+
+    @property
+    def length(self) -> int:
+        """Ids of both."""
+        return len(self.context_ids) + len(self.continuation_ids)
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
@@ -48,7 +54,7 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Train(msgspec.Struct, frozen=True, tag=True):
-    """Trains on samples, `batch` of them a step, from the step after `done`.
+    """Trains on samples or datums, `batch` of them a step, from the step after `done`.
 
     In mode `fenced` the worker asks before each step, and waits until serving stands still; in mode
     `shadow` it trains a copy, and asks when that is put in place: every `place_steps`, and last.
@@ -69,6 +75,15 @@ class Train(msgspec.Struct, frozen=True, tag=True):
     """Folder of the run, where versions are saved; empty for none."""
     number: int = 0
     """Number of the job in its run; a name may come again long after its job has ended."""
+    datums: tuple[TinkerDatum, ...] = ()
+    loss: str = ""
+    """Of datums, with all of its settings."""
+    settings: dict[str, float] = {}
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole job."""
+        return self.epochs * -(-len(self.samples or self.datums) // self.batch)
 
     @property
     def identity(self) -> str:

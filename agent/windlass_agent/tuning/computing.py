@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from windlass.tuning_api.losses.specs import TARGETS
 from windlass_agent.tuning.losses.formulas import FORMULAS
 from windlass_agent.tuning.losses.graphs.evaluation import evaluate
 from windlass_agent.tuning.losses.graphs.graph import read_graph
 from windlass_agent.tuning.losses.heads import head_logprobs
-from windlass_agent.tuning.losses.inputs import CUSTOM, TARGETS
+from windlass_agent.tuning.losses.inputs import CUSTOM
 from windlass_agent.tuning.network.adapter import Tensors, norm, pairs
 from windlass_agent.tuning.network.base import BaseNetwork, PackedRows
 from windlass_agent.tuning.network.layout import Segment

@@ -187,13 +187,13 @@ class JobQueue:
         return job
 
     async def end(self, job: EngineJob, ended: JobEnded) -> None:
-        """Takes a job's end; samples are kept no longer."""
+        """Takes a job's end; samples and datums are kept no longer."""
         record = job.record
         record.state, record.ended = ended.state, ended
         # The step that trips a guard is done, and no message of its own says so.
         record.steps = max(record.steps, ended.steps)
         if isinstance(record.work, Train):
-            record.work = msgspec.structs.replace(record.work, samples=(), guard=None)
+            record.work = msgspec.structs.replace(record.work, samples=(), datums=(), guard=None)
         await self.keep(job)
         job.end()
 

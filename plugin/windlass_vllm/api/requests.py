@@ -1,11 +1,13 @@
 """Requests to train, checked before anything runs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
+from windlass_vllm.losses.checking import checked_settings, datum_faults
+from windlass_vllm.losses.datums import TinkerDatum
 from windlass_vllm.messages import Guard, Mode, TokenSample, Train
 from windlass_vllm.optimizers.settings import OptimizerSettings, apollo_mini
 from windlass_vllm.refusal import Refused
@@ -29,9 +31,11 @@ class Bounds(msgspec.Struct, frozen=True):
 class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /train`."""
 
-    samples: Annotated[
-        tuple[TokenSample, ...], msgspec.Meta(min_length=1, max_length=_MOST_SAMPLES)
-    ]
+    samples: Annotated[tuple[TokenSample, ...], msgspec.Meta(max_length=_MOST_SAMPLES)] = ()
+    datums: Annotated[tuple[TinkerDatum, ...], msgspec.Meta(max_length=_MOST_SAMPLES)] = ()
+    loss: str = ""
+    """Loss of datums, summed over those of a step; samples have none."""
+    loss_config: dict[str, float] = {}
     learning_rate: Annotated[float, msgspec.Meta(ge=0, le=10)] = 1e-5
     epochs: Annotated[int, msgspec.Meta(ge=1, le=_MOST_STEPS)] = 1
     batch: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
@@ -51,7 +55,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def steps(self) -> int:
         """Steps of the whole job."""
-        return self.epochs * -(-len(self.samples) // self.batch)
+        return self.epochs * -(-len(self.samples or self.datums) // self.batch)
 
     @property
     def settings(self) -> OptimizerSettings:
@@ -69,6 +73,9 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             job=name,
             number=number,
             samples=self.samples,
+            datums=self.datums,
+            loss=self.loss,
+            settings=self.loss_config,
             epochs=self.epochs,
             batch=self.batch,
             optimizer=self.settings,
@@ -89,7 +96,11 @@ def read_request(body: bytes, bounds: Bounds) -> TrainRequest:
         raise Refused("invalid_request", str(error)) from error
     except (RecursionError, UnicodeDecodeError) as error:
         raise Refused("invalid_request", "the body is no JSON that can be read") from error
-    _check(request.samples, "samples", request.batch, bounds)
+    request = _with_settings(request)
+    if request.datums:
+        _check_datums(request, bounds)
+    else:
+        _check_samples(request.samples, "samples", request.batch, bounds)
     if request.steps > _MOST_STEPS:
         raise Refused("invalid_request", f"epochs: {request.steps} steps exceed {_MOST_STEPS}")
     if request.place_steps and request.mode != "shadow":
@@ -99,18 +110,48 @@ def read_request(body: bytes, bounds: Bounds) -> TrainRequest:
     return request
 
 
-def _check(samples: Sequence[TokenSample], field: str, batch: int, bounds: Bounds) -> None:
-    for number, sample in enumerate(samples):
-        for inner, message in _faults(sample, bounds):
+def _with_settings(request: TrainRequest) -> TrainRequest:
+    """The request with all settings of its loss; raises Refused unless it has one form."""
+    if request.samples and request.datums:
+        raise Refused("invalid_request", "datums: a request has samples or datums, not both")
+    if not request.samples and not request.datums:
+        raise Refused("invalid_request", "samples: at least one, or one of datums")
+    if request.samples and (request.loss or request.loss_config):
+        raise Refused("invalid_request", "loss: samples have their own")
+    if request.samples:
+        return request
+    settings = checked_settings(request.loss, request.loss_config)
+    return msgspec.structs.replace(request, loss_config=settings)
+
+
+def _check_datums(request: TrainRequest, bounds: Bounds) -> None:
+    loss, (vocabulary, context) = request.loss, msgspec.structs.astuple(bounds)
+    faults = (datum_faults(one, loss, vocabulary, context) for one in request.datums)
+    _refuse(faults, "datums")
+    _check_longest(max(one.length for one in request.datums), request.batch)
+
+
+def _check_samples(
+    samples: tuple[TokenSample, ...], field: str, batch: int, bounds: Bounds
+) -> None:
+    _refuse((_faults(one, bounds) for one in samples), field)
+    _check_longest(max(one.length for one in samples), batch)
+
+
+def _refuse(faults: Iterable[Iterator[tuple[str, str]]], field: str) -> None:
+    for number, found in enumerate(faults):
+        for inner, message in found:
             raise Refused("invalid_request", f"{field}[{number}].{inner}: {message}")
-    longest = max(len(one.context_ids) + len(one.continuation_ids) for one in samples)
+
+
+def _check_longest(longest: int, batch: int) -> None:
     if batch * longest > _MOST_BATCH_TOKENS:
         raise Refused("invalid_request", f"batch: a step exceeds {_MOST_BATCH_TOKENS} tokens")
 
 
 def _check_guard(guard: Guard, batch: int, bounds: Bounds) -> None:
     """Refuses limits that are no numbers, and sets whose distributions would fill the memory."""
-    _check(guard.samples, "guard.samples", batch, bounds)
+    _check_samples(guard.samples, "guard.samples", batch, bounds)
     for field in ("max_loss", "max_kl"):
         most = getattr(guard, field)
         if most is not None and not 0 <= most <= _MOST_LIMIT:
@@ -128,8 +169,8 @@ def _faults(sample: TokenSample, bounds: Bounds) -> Iterator[tuple[str, str]]:
             yield field, "at least one id"
         elif min(ids) < 0 or max(ids) >= bounds.vocabulary:
             yield field, f"ids are from 0 up to {bounds.vocabulary}"
-    if (length := len(sample.context_ids) + len(sample.continuation_ids)) > bounds.context:
-        yield "continuation_ids", f"{length} tokens exceed a context of {bounds.context}"
+    if sample.length > bounds.context:
+        yield "continuation_ids", f"{sample.length} tokens exceed a context of {bounds.context}"
     if (weights := sample.weights) is None:
         return
     if len(weights) != len(sample.continuation_ids):

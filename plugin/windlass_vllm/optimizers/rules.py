@@ -71,6 +71,9 @@ def _ratio(
 def _limited(scaled: torch.Tensor, state: WeightState, settings: OptimizerSettings) -> torch.Tensor:
     """The update, shrunk where its norm grew by more than the settings allow."""
     norm, before = scaled.norm(), state.tensors.get(NORM)
+    if not norm:
+        # A step along zero says nothing of how long the next one may be.
+        return scaled
     if before is not None:
         growth = norm / (before + _SMALLEST)
         excess = growth.clamp(min=settings.growth) / settings.growth

@@ -1,20 +1,11 @@
 """The loss of samples: of continuations alone, given what stands before them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from windlass_vllm.messages import TokenSample
-
-
-def batches(
-    samples: Sequence[TokenSample], batch: int, epochs: int
-) -> Iterator[Sequence[TokenSample]]:
-    """Yields the samples of each step, in order, once for each epoch."""
-    for _ in range(epochs):
-        for first in range(0, len(samples), batch):
-            yield samples[first : first + batch]
 
 
 def continuation_loss(model: Any, samples: Sequence[TokenSample], device: str) -> torch.Tensor:
@@ -28,15 +19,19 @@ def continuation_logits(
     model: Any, samples: Sequence[TokenSample], device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns logits, the ids that follow, and their weights, which are 0 outside continuations."""
-    rows = [(*one.context_ids, *one.continuation_ids) for one in samples]
-    longest = max(map(len, rows))
-    # What stands on the right of a token is not seen by it, so that padding needs no mask.
-    ids = torch.tensor([row + (0,) * (longest - len(row)) for row in rows], device=device)
+    ids = padded([(*one.context_ids, *one.continuation_ids) for one in samples], device)
     weights = torch.zeros(ids.shape, device=device)
     for row, one in zip(weights, samples, strict=True):
         first, last = len(one.context_ids), len(one.context_ids) + len(one.continuation_ids)
         row[first:last] = 1.0 if one.weights is None else torch.tensor(one.weights, device=device)
     # Logits of contexts would be the largest of all activations.
-    kept = longest - min(len(one.context_ids) for one in samples) + 1
+    kept = ids.shape[1] - min(len(one.context_ids) for one in samples) + 1
     logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept).logits[:, :-1].float()
     return logits, ids[:, -kept + 1 :], weights[:, -kept + 1 :]
+
+
+def padded(rows: Sequence[tuple[int, ...]], device: str) -> torch.Tensor:
+    """Returns rows of ids, each as long as the longest."""
+    longest = max(map(len, rows))
+    # What stands on the right of a token is not seen by it, so that padding needs no mask.
+    return torch.tensor([row + (0,) * (longest - len(row)) for row in rows], device=device)

@@ -1,7 +1,6 @@
 """One job from its first step to its last."""
 
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -9,15 +8,15 @@ from typing import Protocol
 
 import torch
 
-from windlass_vllm.messages import FromWorker, JobEnded, StepDone, TokenSample, Train, VersionSaved
+from windlass_vllm.messages import FromWorker, JobEnded, StepDone, Train, VersionSaved
 from windlass_vllm.optimizers.in_backward import InBackwardOptimizer
 from windlass_vllm.optimizers.saving import load_state
 from windlass_vllm.refusal import Refused
 from windlass_vllm.run_folder import RunFolder
 from windlass_vllm.training.held_out import HeldOutMeasure, HeldOutSet
-from windlass_vllm.training.loss import batches, continuation_loss
 from windlass_vllm.training.saving import save
 from windlass_vllm.training.seen_engine import SeenEngine, Weights, overwrite
+from windlass_vllm.training.step_loss import batches, step_loss
 
 # Words of torch's allocator of the CPU, which raises no error of its own for it.
 _LACKING = ("can't allocate memory", "not enough memory", "Cannot allocate memory")
@@ -46,7 +45,7 @@ class TrainingRun:
     def __init__(self, engine: SeenEngine, job: Train, caller: JobCaller) -> None:
         self._engine, self._job, self._caller = engine, job, caller
         self._steps = self._placed = self._good_step = job.done
-        self._total = job.epochs * -(-len(job.samples) // job.batch)
+        self._total = job.steps
         self._optimizer: InBackwardOptimizer | None = None
         self._model = engine.model
         self._copy: Weights | None = None
@@ -89,17 +88,18 @@ class TrainingRun:
 
     def _train(self) -> None:
         job = self._job
-        for samples in islice(batches(job.samples, job.batch, job.epochs), self._steps, None):
+        every = batches(len(job.samples or job.datums), job.batch, job.epochs)
+        for step in islice(every, self._steps, None):
             if self._caller.is_cancelled(job.job):
                 raise JobCancelled
             began = time.perf_counter()
-            loss = continuation_loss(self._model, samples, self._model.device.type)
+            loss, tokens = step_loss(self._model, job, step)
             if not loss.isfinite():
                 raise Refused("non_finite_loss", "the loss is no number")
             self._step(loss)
             self._steps += 1
             seconds = time.perf_counter() - began
-            self._say(self._after_step(), loss.item(), samples, seconds)
+            self._say(self._after_step(), loss.item(), tokens, seconds)
 
     def _step(self, loss: torch.Tensor) -> None:
         """Hogwild applies a gradient as it is made; behind a fence all are made first."""
@@ -182,13 +182,8 @@ class TrainingRun:
         return JobEnded(self._job.job, "failed", self._steps, reason, message, kept_steps=kept)
 
     def _say(
-        self,
-        measured: HeldOutMeasure | None,
-        loss: float,
-        samples: Sequence[TokenSample],
-        seconds: float,
+        self, measured: HeldOutMeasure | None, loss: float, tokens: int, seconds: float
     ) -> None:
-        tokens = sum(len(one.continuation_ids) for one in samples)
         held_out, kl = (measured.loss, measured.kl) if measured else (None, None)
         self._caller.send(StepDone(self._job.job, self._steps, loss, tokens, seconds, held_out, kl))
 

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM
 from windlass_vllm.messages import TokenSample
 from windlass_vllm.optimizers.in_backward import InBackwardOptimizer
 from windlass_vllm.optimizers.settings import apollo_mini
-from windlass_vllm.training.loss import batches, continuation_loss
+from windlass_vllm.training.loss import continuation_loss
+from windlass_vllm.training.step_loss import batches
 
 
 def main() -> None:
@@ -28,9 +29,9 @@ def main() -> None:
         for one in samples(TAUGHT)
     ]
     seconds = []
-    for _, step in zip(range(int(sys.argv[2])), batches(asked, 1, 100_000), strict=False):
+    for _, step in zip(range(int(sys.argv[2])), batches(len(asked), 1, 100_000), strict=False):
         began = time.perf_counter()
-        optimizer.backward(continuation_loss(model, step, "cpu"))
+        optimizer.backward(continuation_loss(model, asked[step], "cpu"))
         seconds.append(time.perf_counter() - began)
     print(json.dumps(seconds))
 

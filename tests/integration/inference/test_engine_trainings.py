@@ -5,6 +5,7 @@ in tests/integration/plugin/test_train_a_served_model.py.
 """
 
 import hashlib
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,17 @@ def lesson(**words: Any) -> pb.CreateEngineTrainingRequest:
     usual: dict[str, Any] = {"epochs": 4, "batch": 1, "rank": 8, "max_seconds": 60}
     usual |= {"model": "mine", "samples": [sample], "optimizer": "sgd", "learning_rate": 0.1}
     return pb.CreateEngineTrainingRequest(**(usual | words))
+
+
+def datum(**inputs: pb.TrainingTensor) -> pb.TrainingDatum:
+    """A policy's, with other inputs where they are named."""
+    usual = {name: pb.TrainingTensor(floats=[0.5, -2.0]) for name in ("logprobs", "advantages")}
+    usual |= {"target_tokens": pb.TrainingTensor(ints=[2, 3])}
+    return pb.TrainingDatum(tokens=[1, 2], loss_fn_inputs=usual | inputs)
+
+
+def policy(**words: Any) -> dict[str, Any]:
+    return {"samples": [], "datums": [datum()], "loss": "ppo"} | words
 
 
 def guard(**words: Any) -> pb.TrainingGuard:
@@ -151,6 +163,57 @@ async def test_a_training_is_a_row_then_a_workload_and_is_forgotten(
     assert (await told(east, first.id, 2)).desired == DELETED
     # The next one begins when the one before has ended.
     await told(east, second.id)
+
+
+async def test_datums_are_handed_on_and_their_tokens_counted(
+    platform: Platform, east: WireAgent
+) -> None:
+    await enable(platform)
+    made = await train(platform, **policy(loss_config={"clip_low_threshold": 0.5}))
+    await serve(east)
+    workload = await told(east, made.id)
+    async with httpx.AsyncClient() as http:
+        asked = msgspec.json.decode((await http.get(workload.engine_training.request.url)).content)
+    assert "samples" not in asked
+    assert (asked["loss"], asked["loss_config"]) == ("ppo", {"clip_low_threshold": 0.5})
+    numbers = {"dtype": "float32", "data": [0.5, -2.0]}
+    targets = {"dtype": "int64", "data": [2, 3]}
+    inputs = {"logprobs": numbers, "advantages": numbers, "target_tokens": targets}
+    tokens = {"chunks": [{"tokens": [1, 2]}]}
+    assert asked["datums"] == [{"model_input": tokens, "loss_fn_inputs": inputs}]
+    await east.report(workload, clusters_pb2.PHASE_SUCCEEDED, training=steps(1, 4))
+    done = await state(platform, made.id, pb.ENGINE_TRAINING_STATE_SUCCEEDED)
+    assert (done.steps, done.tokens) == (4, 8)
+
+
+async def test_datums_that_do_not_fit_are_refused(platform: Platform, east: WireAgent) -> None:
+    await enable(platform)
+    tensor, inputs = pb.TrainingTensor, "datums.0.loss_fn_inputs"
+    sample = pb.TrainingSample(context_ids=[1], continuation_ids=[2])
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("datums", policy(samples=[sample])),
+        ("loss", {"loss": "ppo"}),
+        ("loss", policy(loss="")),
+        ("loss", policy(loss="custom")),
+        ("loss_config.beta", policy(loss_config={"beta": 1.0})),
+        ("loss_config.clip_low_threshold", policy(loss_config={"clip_low_threshold": -1.0})),
+        ("loss_config.clip_high_threshold", policy(loss_config={"clip_high_threshold": math.inf})),
+        ("loss_config", policy(loss_config={"clip_low_threshold": 2.0})),
+        ("datums.0.model_input", policy(datums=[pb.TrainingDatum()])),
+        (f"{inputs}.advantages", policy(datums=[pb.TrainingDatum(tokens=[1])])),
+        (f"{inputs}.weights", policy(datums=[datum(weights=tensor(floats=[1, 1]))])),
+        (f"{inputs}.mask", policy(datums=[datum(mask=tensor(floats=[1]))])),
+        (f"{inputs}.mask", policy(datums=[datum(mask=tensor(ints=[1, 1]))])),
+        (f"{inputs}.mask", policy(datums=[datum(mask=tensor(floats=[1, math.nan]))])),
+        (f"{inputs}.mask", policy(datums=[datum(mask=tensor(floats=[1, 1e39]))])),
+        (f"{inputs}.mask", policy(datums=[datum(mask=tensor(floats=[1, 1], shape=[2, 1]))])),
+        (f"{inputs}.target_tokens", policy(datums=[datum(target_tokens=tensor(ints=[1]))])),
+        (f"{inputs}.target_tokens", policy(datums=[datum(target_tokens=tensor(ints=[1, -1]))])),
+        (f"{inputs}.target_tokens", policy(datums=[datum(target_tokens=tensor(floats=[1, 1]))])),
+    ]
+    for param, words in wrong:
+        assert (await refusal(train(platform, **words)))[1] == param, words
+    assert await newest(platform) == []
 
 
 async def test_what_cannot_be_trained_says_why(platform: Platform, east: WireAgent) -> None:

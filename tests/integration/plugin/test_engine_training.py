@@ -86,6 +86,26 @@ def test_both_sides_compute_the_same(engine: TrainedVllm) -> None:
     assert job["last_loss"] == pytest.approx(-sum(served) / len(served), abs=1e-4)
 
 
+def test_what_vllm_sampled_is_as_likely_to_the_trainer(engine: TrainedVllm) -> None:
+    """A policy's datum with the engine's own log-probabilities: each ratio is 1."""
+    asked = question(311)
+    chosen = engine.complete(asked, 6, logprobs=0, return_token_ids=True, ignore_eos=True)
+    ids, prompt = [*asked, *chosen["token_ids"]], [0.0] * (len(asked) - 1)
+    served = chosen["logprobs"]["token_logprobs"]
+    inputs = {
+        "target_tokens": {"dtype": "int64", "data": ids[1:]},
+        "logprobs": {"dtype": "float32", "data": prompt + served},
+        "advantages": {"dtype": "float32", "data": [*prompt, 1, 2, 3, 4, 5, 6]},
+    }
+    tokens = {"chunks": [{"type": "encoded_text", "tokens": ids[:-1]}]}
+    datum = {"model_input": tokens, "loss_fn_inputs": inputs}
+    body = {"datums": [datum], "loss": "importance_sampling", "optimizer": "sgd"}
+    job = engine.ended(engine.train(body | {"learning_rate": 0}))
+    assert job["last_loss"] == pytest.approx(-21, abs=1e-2)
+    answer = engine.post("/train", body | {"loss": "custom"})
+    assert (answer.status_code, answer.json()["error"]["reason"]) == (400, "invalid_request")
+
+
 def test_no_answer_after_a_job_builds_on_older_keys_and_values(engine: TrainedVllm) -> None:
     ids = [1 + one % 300 for one in range(300)]
 
@@ -192,7 +212,7 @@ def test_what_cannot_be_trained_is_refused_at_once(engine: TrainedVllm) -> None:
 def test_the_page_teaches_and_keeps(engine: TrainedVllm, tmp_path: Path) -> None:
     script = pages.script(PAGE, {"http://127.0.0.1:8000": engine.url})
     printed = pages.run(script, os.environ | {"WINDLASS_VLLM_KEY": KEY}, tmp_path)
-    assert printed.count('"status":"succeeded"') == 4
+    assert printed.count('"status":"succeeded"') == 5
     chosen = engine.complete([5, 6, 7, 102, 8], 3, return_token_ids=True)
     assert chosen["token_ids"] == [60, 61, 62]
 

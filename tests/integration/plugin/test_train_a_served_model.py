@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.vllm, pytest.mark.timeout(1800)]
 PAGE = "how-to/train-a-served-model.md"
 MODEL = "my-model"
 ANSWER, CONTEXT = [40, 41, 42, 43], [5, 6, 7, 100, 8]
+# Steps of the page, of samples and of datums, and the tokens of both.
+STEPS = 120 + 2
+TOKENS = 120 * len(CONTEXT + ANSWER) + 2 * len(CONTEXT + ANSWER[:-1])
 SECONDS = 900.0
 
 
@@ -106,10 +109,12 @@ def ended(tenants: Tenants, training: str) -> dict[str, Any]:
 def test_the_page_is_true_and_another_engine_serves_what_was_learned(
     tenants: Tenants, taught: str, tiny_model: Path
 ) -> None:
-    checkpoint, training = listed(tenants)
+    checkpoint, policy, training = listed(tenants)
     assert (training["state"], training["steps"], training["mode"]) == ("succeeded", 120, "hogwild")
     assert training["tokens"] == 120 * len(CONTEXT + ANSWER)
     assert training["loss"] < 0.5
+    assert (policy["state"], policy["steps"]) == ("succeeded", 2)
+    assert training["tokens"] + policy["tokens"] == TOKENS
     assert checkpoint["checkpoint_model"] in taught
     text, live = answered(tenants, MODEL)
     assert text == AutoTokenizer.from_pretrained(tiny_model).decode(ANSWER)
@@ -125,11 +130,11 @@ def test_answers_say_which_steps_they_saw(tenants: Tenants) -> None:
     body = {"model": MODEL, "prompt": CONTEXT, "max_tokens": 2}
     with tenants.member.http() as http:
         whole = http.post("/v1/completions", json=body)
-        assert whole.headers["x-windlass-steps"] == "120-120"
+        assert whole.headers["x-windlass-steps"] == f"{STEPS}-{STEPS}"
         with http.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
-            assert answer.headers["x-windlass-steps"] == "120-"
+            assert answer.headers["x-windlass-steps"] == f"{STEPS}-"
             lines = [line for line in answer.iter_lines() if line]
-    assert lines[-2:] == ["data: [DONE]", ": x-windlass-steps 120-120"]
+    assert lines[-2:] == ["data: [DONE]", f": x-windlass-steps {STEPS}-{STEPS}"]
 
 
 @pytest.mark.usefixtures("taught")
@@ -140,7 +145,7 @@ def test_tokens_are_counted_once(tenants: Tenants) -> None:
         results = [one for day in answer.json()["data"] for one in day["results"]]
         return sum(one["input_tokens"] for one in results if one["kind"] == "training")
 
-    wait_until(lambda: counted() >= 120 * len(CONTEXT + ANSWER), seconds=30)
+    wait_until(lambda: counted() >= TOKENS, seconds=30)
     trained = sum(one["tokens"] for one in listed(tenants))
     assert counted() == trained
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from windlass.tuning_api.losses.specs import SPECS
 from windlass_agent.tuning.losses.formulas import FORMULAS, target_logprobs
-from windlass_agent.tuning.losses.inputs import SPECS
 from windlass_agent.tuning.losses.metrics import metrics
 from windlass_agent.tuning.requests.operations import Example
 

@@ -1,44 +1,19 @@
 """Inputs and settings of each loss, and the refusal of all others."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from windlass.tuning_api.losses.graph import LossGraph
+from windlass.tuning_api.losses.specs import SPECS, TARGETS, LossSpec
 from windlass_agent.tuning.losses.graphs.evaluation import check_example
 from windlass_agent.tuning.losses.graphs.graph import read_graph
 from windlass_agent.tuning.requests.limits import TuningLimits
 from windlass_agent.tuning.requests.operations import Array, ComputeLoss, Example
 from windlass_agent.tuning.requests.refusal import TuningRefused
 
-TARGETS, CUSTOM = "target_tokens", "custom"
-_CLIPS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+CUSTOM = "custom"
 _SHOWN = 40
-
-
-@dataclass(frozen=True)
-class LossSpec:
-    """Inputs beside the targets, and settings with their defaults."""
-
-    needs: tuple[str, ...]
-    takes: tuple[str, ...] = ()
-    settings: Mapping[str, float] = field(default_factory=dict)
-    ranked: bool = False
-    """Several targets of one position, each with a weight."""
-
-
-_POLICY = ("logprobs", "advantages")
-SPECS = {
-    "cross_entropy": LossSpec(("weights",), ranked=True),
-    "importance_sampling": LossSpec(_POLICY, ("mask",)),
-    "ppo": LossSpec(_POLICY, ("mask",), _CLIPS),
-    "cispo": LossSpec(_POLICY, ("mask",), _CLIPS),
-    "dro": LossSpec(_POLICY, ("mask",), {"beta": 0.05}),
-    "stable_reinforce": LossSpec(_POLICY, ("mask",), {"truncation": 2.0}),
-    "gspo": LossSpec(_POLICY, ("mask", "sequence_ratio_mask"), _CLIPS),
-}
 
 
 def check_loss(

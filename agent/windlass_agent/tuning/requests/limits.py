@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from windlass.tuning_api.losses.specs import MOST_TARGETS
 from windlass.tuning_api.trainers.records import MAX_DATUMS
 
 
@@ -19,7 +20,7 @@ class TuningLimits:
     queued_operations: int = 20_000
     """Operations of one run that wait."""
     examples: int = MAX_DATUMS
-    targets: int = 32
+    targets: int = MOST_TARGETS
     """Target tokens of one position."""
     held_snapshots: int = 32
     """Exported adapters that are kept in memory for sampling."""

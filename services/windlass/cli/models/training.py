@@ -45,7 +45,7 @@ def train(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="JSON with samples, and settings where they differ from the usual ones.",
+            help="JSON with samples or datums, and settings where they differ from the usual ones.",
         ),
     ],
     key: Key = "",

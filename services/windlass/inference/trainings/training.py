@@ -11,6 +11,7 @@ import msgspec
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.core.errors import InvalidArgument
+from windlass.inference.trainings.datums import check_loss, datum_length, datum_words
 
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
@@ -110,7 +111,7 @@ class EngineTraining:
 
 def checked(request: pb.CreateEngineTrainingRequest, mode: str) -> tuple[int, int]:
     """Returns the steps and the tokens of a request; raises InvalidArgument, naming the field."""
-    _check_number(request.samples, "samples", _MAX_SAMPLES)
+    lengths = _lengths(request)
     for name, (least, most) in _BOUNDS.items():
         if not least <= getattr(request, name) <= most:
             raise InvalidArgument(f"{name} must be {least} to {most}.", param=name)
@@ -124,7 +125,6 @@ def checked(request: pb.CreateEngineTrainingRequest, mode: str) -> tuple[int, in
         raise InvalidArgument(words, param="place_steps")
     if request.HasField("guard"):
         _check_guard(request.guard)
-    lengths = [_length(f"samples.{at}", one) for at, one in enumerate(request.samples)]
     steps = request.epochs * -(-len(lengths) // request.batch)
     if steps > _MAX_STEPS:
         raise InvalidArgument(f"{steps} steps exceed {_MAX_STEPS}.", param="epochs")
@@ -133,7 +133,21 @@ def checked(request: pb.CreateEngineTrainingRequest, mode: str) -> tuple[int, in
     return steps, request.epochs * sum(lengths)
 
 
-def _check_number(samples: Sequence[pb.TrainingSample], name: str, most: int) -> None:
+def _lengths(request: pb.CreateEngineTrainingRequest) -> list[int]:
+    """The tokens of each sample or datum."""
+    if not request.datums:
+        _check_number(request.samples, "samples", _MAX_SAMPLES)
+        if request.loss or request.loss_config:
+            raise InvalidArgument("Samples have a loss of their own.", param="loss")
+        return [_length(f"samples.{at}", one) for at, one in enumerate(request.samples)]
+    if request.samples:
+        raise InvalidArgument("A training has samples or datums, not both.", param="datums")
+    _check_number(request.datums, "datums", _MAX_SAMPLES)
+    spec = check_loss(request.loss, request.loss_config)
+    return [datum_length(f"datums.{at}", one, spec) for at, one in enumerate(request.datums)]
+
+
+def _check_number(samples: Sequence[object], name: str, most: int) -> None:
     if not 1 <= len(samples) <= most:
         raise InvalidArgument(f"{name} must be 1 to {most}.", param=name)
 
@@ -167,8 +181,12 @@ def _length(at: str, sample: pb.TrainingSample) -> int:
 
 def body_of(request: pb.CreateEngineTrainingRequest, identifier: str, mode: str) -> bytes:
     """The request as the plugin reads it; raises InvalidArgument for one that is too large."""
-    words: dict[str, Any] = {"samples": _samples(request.samples), "mode": mode}
-    words |= {"idempotency_key": identifier}
+    words: dict[str, Any] = {"mode": mode, "idempotency_key": identifier}
+    if request.datums:
+        words |= {"datums": datum_words(request.datums), "loss": request.loss}
+        words |= {"loss_config": dict(request.loss_config)}
+    else:
+        words |= {"samples": _samples(request.samples)}
     if request.HasField("guard"):
         guard = request.guard
         words["guard"] = {"samples": _samples(guard.samples), "every": guard.every}
@@ -177,7 +195,8 @@ def body_of(request: pb.CreateEngineTrainingRequest, identifier: str, mode: str)
     names = ("learning_rate", "optimizer", *_BOUNDS)
     body = msgspec.json.encode(words | {name: getattr(request, name) for name in names})
     if len(body) > MAX_BODY_BYTES:
-        raise InvalidArgument(f"The samples exceed {MAX_BODY_BYTES} bytes.", param="samples")
+        name = "datums" if request.datums else "samples"
+        raise InvalidArgument(f"The {name} exceed {MAX_BODY_BYTES} bytes.", param=name)
     return body
 
 

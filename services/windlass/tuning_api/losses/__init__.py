@@ -1,4 +1,4 @@
-"""Losses that tenants write, as data: their form and what they may be made of, without torch.
+"""Losses without torch: what each takes, and as data those that tenants write.
 
 May import what `windlass.tuning_api` may.
 """

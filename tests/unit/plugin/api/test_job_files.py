@@ -13,6 +13,13 @@ from windlass_vllm.refusal import Refused
 from windlass_vllm.run_folder import JOBS, RunFolder
 
 SAMPLE = {"context_ids": [1], "continuation_ids": [2]}
+DATUM = {
+    "model_input": {"chunks": [{"tokens": [1]}]},
+    "loss_fn_inputs": {
+        "target_tokens": {"data": [2], "dtype": "int64"},
+        "weights": {"data": [1.0], "dtype": "float32"},
+    },
+}
 
 
 def request(**words: object) -> TrainRequest:
@@ -65,9 +72,16 @@ async def test_a_number_comes_once(tmp_path: Path) -> None:
     assert job.record.number == 3
 
 
-async def test_what_ended_keeps_no_samples(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"guard": {"samples": [SAMPLE] * 100}},
+        {"samples": [], "datums": [DATUM] * 100, "loss": "cross_entropy"},
+    ],
+)
+async def test_what_ended_keeps_no_samples(tmp_path: Path, words: dict[str, object]) -> None:
     queue = queue_of(tmp_path / "run")
-    job = await queue.submit(request(guard={"samples": [SAMPLE] * 100}))
+    job = await queue.submit(request(**words))
     path = tmp_path / "run" / JOBS / job.name
     long = path.stat().st_size
     await queue.cancel(job.name)

@@ -20,11 +20,37 @@ from windlass_vllm.optimizers.settings import OptimizerSettings
 from windlass_vllm.refusal import Refused
 
 BOUNDS = Bounds(vocabulary=100, context=8)
+FLOATS = {"data": [0.0, 0.5, 1], "dtype": "float32"}
+DATUM: dict[str, Any] = {
+    "model_input": {"chunks": [{"type": "encoded_text", "tokens": [1, 2]}, {"tokens": [99]}]},
+    "loss_fn_inputs": {
+        "target_tokens": {"data": [2, 99, 4], "dtype": "int64", "shape": [3]},
+        "logprobs": FLOATS,
+        "advantages": FLOATS,
+    },
+}
+POLICY: dict[str, Any] = {"datums": [DATUM], "loss": "ppo"}
 GOOD: dict[str, Any] = {"samples": [{"context_ids": [1, 99], "continuation_ids": [3, 4]}]}
 
 
 def sample(**words: Any) -> dict[str, Any]:
     return {"samples": [GOOD["samples"][0], GOOD["samples"][0] | words]}
+
+
+def datum(number: Any = FLOATS, **words: Any) -> dict[str, Any]:
+    """A body whose second datum has other words, and other advantages."""
+    other = DATUM | words
+    if "loss_fn_inputs" not in words:
+        other |= {"loss_fn_inputs": DATUM["loss_fn_inputs"] | {"advantages": number}}
+    return POLICY | {"datums": [DATUM, other]}
+
+
+def tokens(*ids: Any) -> dict[str, Any]:
+    return datum(model_input={"chunks": [{"tokens": list(ids)}]})
+
+
+def inputs(**words: Any) -> dict[str, Any]:
+    return datum(loss_fn_inputs=DATUM["loss_fn_inputs"] | words)
 
 
 def test_what_is_within_bounds_is_taken() -> None:
@@ -36,9 +62,66 @@ def test_what_is_within_bounds_is_taken() -> None:
     assert (mini.kind, mini.rank, mini.scaling) == ("apollo", 1, "tensor")
 
 
+def test_datums_are_taken_with_all_settings_of_their_loss() -> None:
+    body = POLICY | {"loss_config": {"clip_low_threshold": 0}, "epochs": 3}
+    found = read_request(json.dumps(body).encode(), BOUNDS)
+    assert (found.steps, found.datums[0].tokens, found.datums[0].length) == (3, (1, 2, 99), 3)
+    work = found.work("job", 1, "", "")
+    assert (work.datums, work.loss, work.steps) == (found.datums, "ppo", 3)
+    assert work.settings == {"clip_low_threshold": 0.0, "clip_high_threshold": 1.2}
+    token, content = frames(work, b"token")
+    assert to_worker([token, content], b"token") == work
+
+
+def test_a_position_may_have_several_targets() -> None:
+    several = {"data": [1, 2, 3, 4, 5, 6], "shape": [3, 2]}
+    given = {"target_tokens": several | {"dtype": "int64"}}
+    given |= {"weights": several | {"dtype": "float32"}}
+    body: dict[str, Any] = {"loss": "cross_entropy"}
+    body |= {"datums": [DATUM | {"loss_fn_inputs": given}]}
+    assert read_request(json.dumps(body).encode(), BOUNDS).steps == 1
+    policy = inputs(**{"target_tokens": several | {"dtype": "int64"}})
+    with pytest.raises(Refused, match="target_tokens: of the shape"):
+        read_request(json.dumps(policy).encode(), BOUNDS)
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
+        (tokens(100), r"datums\[1\].model_input: ids are from 0 up to 100"),
+        (tokens(-1, 0, 0), r"datums\[1\].model_input: ids are"),
+        (tokens(), r"datums\[1\].model_input: 0 tokens"),
+        (tokens(*[1] * 9), r"datums\[1\].model_input: 9 tokens, where a context has 1 to 8"),
+        (tokens(1.5), "model_input"),
+        (datum(model_input={"chunks": [{"type": "image", "tokens": []}]}), "type"),
+        (tokens(1, 2), r"datums\[1\].loss_fn_inputs.target_tokens: of the shape \(3,\)"),
+        (datum(FLOATS | {"data": [1]}), r"datums\[1\].loss_fn_inputs.advantages: 1 numbers"),
+        (datum(FLOATS | {"shape": [3, 1]}), "advantages: 3 numbers of the shape"),
+        (datum(FLOATS | {"shape": [4]}), "advantages: 3 numbers of the shape"),
+        (datum(FLOATS | {"shape": [1] * 5}), "shape"),
+        (datum(FLOATS | {"data": [1, 1, 1e39]}), "advantages: finite"),
+        (datum(FLOATS | {"data": [1, 1, 2**200]}), "advantages: finite"),
+        (datum(FLOATS | {"data": [1, 1, "NaN"]}), "data"),
+        (datum(FLOATS | {"dtype": "int64", "data": [1, 1, 1]}), "advantages: of float32"),
+        (datum(FLOATS | {"dtype": "bfloat16"}), "dtype"),
+        (datum({"data": [1, 1, 1]}), "dtype"),
+        (inputs(target_tokens=FLOATS), "target_tokens: of int64"),
+        (inputs(target_tokens={"data": [1, 2, 2**70], "dtype": "int64"}), "target_tokens: ids"),
+        (inputs(target_tokens={"data": [1, 2, -1], "dtype": "int64"}), "target_tokens: ids"),
+        (inputs(weights=FLOATS), "loss_fn_inputs.weights: ppo takes no such input"),
+        (POLICY | {"loss": "cross_entropy"}, "loss_fn_inputs.weights: cross_entropy needs it"),
+        (datum(loss_fn_inputs={}), r"datums\[1\].loss_fn_inputs.advantages: ppo needs it"),
+        (POLICY | {"loss": "custom"}, "loss: graphs of custom losses"),
+        (POLICY | {"loss": "__class__"}, "loss: one of cross_entropy, importance_sampling"),
+        ({"datums": [DATUM]}, "loss: one of"),
+        (POLICY | {"loss_config": {"beta": 1}}, "loss_config: ppo has no setting 'beta'"),
+        (POLICY | {"loss_config": {"clip_low_threshold": -1}}, "loss_config.clip_low_threshold"),
+        (POLICY | {"loss_config": {"clip_high_threshold": 1e39}}, "loss_config.clip_high_thresh"),
+        (POLICY | {"loss_config": {"clip_low_threshold": 2}}, "above the high one"),
+        (POLICY | {"loss_config": {"clip_low_threshold": "1"}}, "loss_config"),
+        (GOOD | POLICY, "datums: a request has samples or datums, not both"),
+        (GOOD | {"loss": "ppo"}, "loss: samples have their own"),
+        (POLICY | {"epochs": 100_000, "datums": [DATUM] * 2}, "epochs"),
         (sample(context_ids=[100]), r"samples\[1\].context_ids"),
         (sample(continuation_ids=[-1]), r"samples\[1\].continuation_ids"),
         (sample(continuation_ids=[]), r"samples\[1\].continuation_ids"),

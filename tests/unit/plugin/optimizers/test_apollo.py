@@ -147,3 +147,17 @@ def test_settings_that_none_takes_are_refused(setting: dict[str, float]) -> None
     with pytest.raises(Refused) as refused:
         OptimizerSettings(**setting)  # type: ignore[arg-type]  # the point
     assert refused.value.reason == "invalid_setting"
+
+
+def test_a_step_along_zero_does_not_hold_the_next_one_back() -> None:
+    """Policies have steps in which nothing has an advantage."""
+    moved = []
+    for zeros in (0, 1):
+        model = net()
+        optimizer = InBackwardOptimizer(model.named_parameters(), apollo_mini(1e-3))
+        for _ in range(zeros):
+            optimizer.backward(loss_of(model, 0) * 0.0)
+        before = model.up.weight.detach().clone()
+        optimizer.backward(loss_of(model, 0))
+        moved.append(float((model.up.weight.detach() - before).norm()))
+    assert moved[1] > moved[0] / 10

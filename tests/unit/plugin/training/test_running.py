@@ -4,10 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from tests.support.engine_training.seen import seen_engine
 
+from windlass_vllm.losses.datums import (
+    DatumChunk,
+    Float32Tensor,
+    Int64Tensor,
+    ModelInput,
+    TinkerDatum,
+)
 from windlass_vllm.messages import FromWorker, Guard, JobEnded, Mode, StepDone, TokenSample, Train
 from windlass_vllm.optimizers.settings import OptimizerSettings
 from windlass_vllm.training.running import TrainingRun
@@ -110,3 +118,37 @@ def test_the_divergence_is_measured_from_the_start(engine: SeenEngine) -> None:
     last = caller.said[-1]
     assert isinstance(last, StepDone)
     assert last.kl == pytest.approx(0, abs=1e-6)
+
+
+def test_a_policy_is_trained_by_datums_in_every_mode(engine: SeenEngine) -> None:
+    """What has an advantage becomes likelier; a step without advantages moves nothing."""
+    before, found = engine.copied(), []
+    modes: list[Mode] = ["hogwild", "fenced", "shadow"]
+    for mode in modes:
+        for name, one in engine.live.items():
+            one.copy_(before[name])
+        caller = OpenFence()
+        settings = OptimizerSettings(kind="sgd", learning_rate=1.0)
+        job = Train("job", (), 3, 2, settings, mode)
+        datums = (policy(0.0), policy(0.0), policy(1.0))
+        job = msgspec.structs.replace(job, datums=datums, loss="importance_sampling")
+        assert TrainingRun(engine, job, caller).run().state == "succeeded"
+        steps = [one for one in caller.said if isinstance(one, StepDone)]
+        assert [one.tokens for one in steps] == [6, 3] * 3
+        assert [one.loss for one in steps[::2]] == [0.0] * 3
+        assert steps[1].loss > steps[3].loss > steps[5].loss
+        found.append(torch.cat([one.flatten() for one in engine.live.values()]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def policy(advantage: float) -> TinkerDatum:
+    """Three tokens that were sampled with the same log-probability."""
+    return TinkerDatum(
+        ModelInput((DatumChunk((1, 2)), DatumChunk((3,)))),
+        {
+            "target_tokens": Int64Tensor(data=(2, 3, 4)),
+            "logprobs": Float32Tensor(data=(-6.0, -6.0, -6.0)),
+            "advantages": Float32Tensor(data=(0.0, advantage, advantage)),
+        },
+    )

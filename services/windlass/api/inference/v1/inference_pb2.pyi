@@ -590,8 +590,92 @@ class TrainingSample(google.protobuf.message.Message):
 Global___TrainingSample: typing_extensions.TypeAlias = TrainingSample
 
 @typing.final
+class TrainingDatum(google.protobuf.message.Message):
+    """A sequence in Tinker's form; position i of each input is about what follows its i-th token."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LossFnInputsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___TrainingTensor: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___TrainingTensor | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    TOKENS_FIELD_NUMBER: builtins.int
+    LOSS_FN_INPUTS_FIELD_NUMBER: builtins.int
+    @property
+    def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def loss_fn_inputs(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___TrainingTensor]: ...
+    def __init__(
+        self,
+        *,
+        tokens: collections.abc.Iterable[builtins.int] | None = ...,
+        loss_fn_inputs: collections.abc.Mapping[builtins.str, Global___TrainingTensor] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss_fn_inputs", b"loss_fn_inputs", "tokens", b"tokens"]) -> None: ...
+
+Global___TrainingDatum: typing_extensions.TypeAlias = TrainingDatum
+
+@typing.final
+class TrainingTensor(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INTS_FIELD_NUMBER: builtins.int
+    FLOATS_FIELD_NUMBER: builtins.int
+    SHAPE_FIELD_NUMBER: builtins.int
+    @property
+    def ints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of type int64; none where it is of float32."""
+
+    @property
+    def floats(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
+    @property
+    def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Unset: a row."""
+
+    def __init__(
+        self,
+        *,
+        ints: collections.abc.Iterable[builtins.int] | None = ...,
+        floats: collections.abc.Iterable[builtins.float] | None = ...,
+        shape: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["floats", b"floats", "ints", b"ints", "shape", b"shape"]) -> None: ...
+
+Global___TrainingTensor: typing_extensions.TypeAlias = TrainingTensor
+
+@typing.final
 class CreateEngineTrainingRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LossConfigEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     MODEL_FIELD_NUMBER: builtins.int
     SAMPLES_FIELD_NUMBER: builtins.int
@@ -606,6 +690,9 @@ class CreateEngineTrainingRequest(google.protobuf.message.Message):
     GUARD_FIELD_NUMBER: builtins.int
     PLACE_STEPS_FIELD_NUMBER: builtins.int
     SAVE_STEPS_FIELD_NUMBER: builtins.int
+    DATUMS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    LOSS_CONFIG_FIELD_NUMBER: builtins.int
     model: builtins.str
     learning_rate: builtins.float
     epochs: builtins.int
@@ -623,12 +710,18 @@ class CreateEngineTrainingRequest(google.protobuf.message.Message):
     """Steps after which mode `shadow` puts its copy in place; 0: at the end alone."""
     save_steps: builtins.int
     """Steps after which a version is saved, from which a lost worker's successor goes on; 0: never."""
+    loss: builtins.str
+    """Of datums, summed over those of a step: one of the tuning service's by its name."""
     @property
     def samples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingSample]:
-        """At most 10,000."""
+        """At most 10,000, or as many datums."""
 
     @property
     def guard(self) -> Global___TrainingGuard: ...
+    @property
+    def datums(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingDatum]: ...
+    @property
+    def loss_config(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     def __init__(
         self,
         *,
@@ -645,9 +738,12 @@ class CreateEngineTrainingRequest(google.protobuf.message.Message):
         guard: Global___TrainingGuard | None = ...,
         place_steps: builtins.int = ...,
         save_steps: builtins.int = ...,
+        datums: collections.abc.Iterable[Global___TrainingDatum] | None = ...,
+        loss: builtins.str = ...,
+        loss_config: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["guard", b"guard"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch", b"batch", "epochs", b"epochs", "guard", b"guard", "idempotency_key", b"idempotency_key", "learning_rate", b"learning_rate", "max_seconds", b"max_seconds", "model", b"model", "optimizer", b"optimizer", "place_steps", b"place_steps", "rank", b"rank", "samples", b"samples", "save_steps", b"save_steps", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "datums", b"datums", "epochs", b"epochs", "guard", b"guard", "idempotency_key", b"idempotency_key", "learning_rate", b"learning_rate", "loss", b"loss", "loss_config", b"loss_config", "max_seconds", b"max_seconds", "model", b"model", "optimizer", b"optimizer", "place_steps", b"place_steps", "rank", b"rank", "samples", b"samples", "save_steps", b"save_steps", "seed", b"seed"]) -> None: ...
 
 Global___CreateEngineTrainingRequest: typing_extensions.TypeAlias = CreateEngineTrainingRequest
 

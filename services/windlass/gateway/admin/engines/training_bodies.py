@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windlass.api.inference.v1 import inference_pb2 as pb
+from windlass.gateway.admin.engines.datum_bodies import TokenId, TrainingDatum
 from windlass.gateway.parameters import Body
 
-_INT32 = 2**31 - 1
-TokenId = Annotated[int, Field(ge=0, le=_INT32)]
 Ids = Annotated[list[TokenId], Field(min_length=1, max_length=2**20)]
 Key = Annotated[
     str,
@@ -52,9 +51,22 @@ class TrainingGuard(Body):
 
 
 class TrainEngine(Body):
-    """Samples for an engine to learn, and how."""
+    """Samples or datums for an engine to learn, and how."""
 
-    samples: Annotated[list[TrainingSample], Field(min_length=1, max_length=10_000)]
+    samples: Annotated[
+        list[TrainingSample], Field(max_length=10_000, description="These, or datums.")
+    ] = []
+    datums: Annotated[
+        list[TrainingDatum], Field(max_length=10_000, description="Tinker's, with a loss.")
+    ] = []
+    loss: Annotated[
+        str,
+        Field(max_length=64, description="Of datums, summed over those of a step."),
+    ] = ""
+    loss_config: Annotated[
+        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]],
+        Field(max_length=10, description="Settings of the loss, where they differ from its own."),
+    ] = {}
     learning_rate: Annotated[float, Field(ge=0, le=10, strict=False)] = 1e-5
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 1
     batch: Annotated[int, Field(ge=1, le=256, description="Samples of each step.")] = 1
@@ -77,10 +89,14 @@ class TrainEngine(Body):
 
     def to_message(self, model: str) -> pb.CreateEngineTrainingRequest:
         """The request to the service."""
-        values = self.model_dump(exclude={"samples", "guard"})
-        guard = self.guard.to_message() if self.guard else None
-        samples = _messages(self.samples)
-        return pb.CreateEngineTrainingRequest(model=model, samples=samples, guard=guard, **values)
+        values = self.model_dump(exclude={"samples", "datums", "guard"})
+        return pb.CreateEngineTrainingRequest(
+            model=model,
+            samples=_messages(self.samples),
+            datums=[one.to_message() for one in self.datums],
+            guard=self.guard.to_message() if self.guard else None,
+            **values,
+        )
 
 
 class CheckpointEngine(Body):
