@@ -217,8 +217,9 @@ def test_a_model_is_served_by_as_many_as_it_needs_wherever_they_are(
         serve(journey, min_replicas=3, **scaled)
     assert not load.failures, ("to scale cuts no stream", load.failures[:3])
     assert_counted_where_it_answers(journey, load, before)
-    # Room for one that takes the place of another.
-    journey.share_out("west", memory=2 * kind.quota)
+    # Room for one that takes the place of another, where the line is cut: wherever the three are
+    # then, one is there.
+    journey.share_out("east", memory=2 * kind.quota)
     former = {one["id"] for one in engines(journey)}
     # Few, so that two cores start three engines beside those that answer.
     with load.asking(clients=3):
