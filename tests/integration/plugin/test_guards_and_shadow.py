@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.vllm, pytest.mark.timeout(1800)]
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedVllm]:
     """An engine without a folder for checkpoints, which kills what holds it still for long."""
     folder = tmp_path_factory.mktemp("engine")
-    with trained_vllm(tiny_model(), folder, WINDLASS_VLLM_FENCE_SECONDS="3") as found:
+    with trained_vllm(tiny_model(), folder, WINDLASS_VLLM_FENCE_SECONDS="15") as found:
         yield found
 
 
