@@ -106,7 +106,9 @@ async def build(app: App) -> None:
             SamplerEnds(app.database, board),
             replayer,
             trainer,
-            WaitingReasons(app.database, full_trainers=settings.full_parameter_trainers),
+            WaitingReasons(
+                app.database, keeper.reason, full_trainers=settings.full_parameter_trainers
+            ),
             app.wake,
             settings,
         ),
