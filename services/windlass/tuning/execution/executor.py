@@ -217,6 +217,7 @@ class LogExecutor:
 
     async def let_go(self, *, silent_before: int) -> None:
         """Gives back runs that are over, that are in the way, and those of silent sessions."""
+        await self._samples.let_go(silent_before=silent_before)
         if idle := self._inboxes.idle():
             wanted = self._room_is_wanted()
             leaving = await self._store.leaving(idle, silent_before, room_is_wanted=wanted)

@@ -54,9 +54,11 @@ class TrainersByModel:
         return await self._trainers[request.base_model].sample(request)
 
     async def close(self, run_id: str) -> None:
-        """Has the run's trainer forget it."""
-        if trainer := self._runs.pop(run_id, None):
-            await trainer.close(run_id)
+        """Has the run's trainer forget it.
+
+        What is left of a session, whose runs are closed, is for trainers of their own.
+        """
+        await self._runs.pop(run_id, self._dedicated).close(run_id)
 
     async def stop(self) -> None:
         """Ends all of them."""
