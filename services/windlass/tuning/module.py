@@ -109,7 +109,9 @@ async def build(app: App) -> None:
             ),
             replayer,
             trainer,
-            WaitingReasons(app.database, full_trainers=settings.full_parameter_trainers),
+            WaitingReasons(
+                app.database, keeper.reason, full_trainers=settings.full_parameter_trainers
+            ),
             app.wake,
             settings,
         ),

@@ -19,11 +19,10 @@ import psutil
 import pytest
 import pytest_asyncio
 from tests.cluster.cluster import TestCluster
-from tests.cluster.engines.test_serve_on_kubernetes import from_outside
 from tests.cluster.fixtures import Clusters
 from tests.cluster.provision.site import REPOSITORY
 from tests.cluster.stages.driven import MIB
-from tests.cluster.stages.engines import EngineStage, engine_stage
+from tests.cluster.stages.engines import EngineStage, engine_stage, from_outside
 from tests.support.environments import postgres
 from tests.support.waiting import until
 

@@ -19,9 +19,9 @@ import httpx
 import openai
 import pytest
 import yaml
-from tests.cluster.engines.test_serve_on_kubernetes import from_outside
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.driven import MIB
+from tests.cluster.stages.engines import from_outside
 from tests.cluster.stages.journey import QUOTA_BYTES, Journey, platform
 from tests.support.clients.jobs import ended
 from tests.support.environments import made_once

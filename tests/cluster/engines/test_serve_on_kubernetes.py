@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.cluster.fixtures import Clusters
 from tests.cluster.kubectl import Kubectl, KubectlError
+from tests.cluster.stages.engines import from_outside
 from tests.cluster.stages.journey import QUOTA_BYTES, Journey, platform
 from tests.support.environments import made_once
 from tests.support.environments.postgres import reachable_folder, remove_database
@@ -91,18 +92,6 @@ def on_clusters_alone(config: Path) -> None:
     """Leaves the server's own machine out, which would serve as well."""
     document = yaml.safe_load(config.read_text())
     config.write_text(yaml.safe_dump(document | {"agent": {"enabled": False}}))
-
-
-def from_outside(space: str, host: str) -> dict[str, Any]:
-    """Lets this machine in, where the agent runs that would else be a pod of its namespace."""
-    selector = {"matchLabels": {"windlass.dev/kind": "engine"}}
-    rule = {"from": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"port": 8443}]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "agent-outside", "namespace": space},
-        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [rule]},
-    }
 
 
 def ready(journey: Journey, project: str) -> bool:

@@ -57,6 +57,18 @@ def engine_section(document: dict[str, Any], vllm: Path | None = None) -> dict[s
     }
 
 
+def from_outside(space: str, host: str) -> dict[str, Any]:
+    """Lets this machine in, where the agent runs that would else be a pod of its namespace."""
+    selector = {"matchLabels": {"windlass.dev/kind": "engine"}}
+    rule = {"from": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"port": 8443}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "agent-outside", "namespace": space},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [rule]},
+    }
+
+
 @dataclass
 class EngineStage:
     """A world with a model store that its pods reach."""

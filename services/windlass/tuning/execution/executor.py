@@ -220,6 +220,7 @@ class LogExecutor:
         if awaiting := self._runs.awaiting:
             for run_id in await self._store.over(awaiting):
                 await self._runs.give_up(run_id)
+        await self._samples.let_go(silent_before=silent_before)
         if idle := self._inboxes.idle():
             wanted = self._room_is_wanted()
             leaving = await self._store.leaving(idle, silent_before, room_is_wanted=wanted)

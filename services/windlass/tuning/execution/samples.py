@@ -59,10 +59,21 @@ class SampleWorker:
         self._store = store
         self._sessions = sessions
         self._checkpoints = checkpoints
+        self._trainer = trainer
         self._sampler = sampler
         self._blobs = blobs
         self._folders = folders
         self._models = {model.name: model for model in trainer.base_models}
+        # Sessions that may have a sampler of their own here.
+        self._sampled: set[str] = set()
+
+    async def let_go(self, *, silent_before: int) -> None:
+        """Ends samplers of sessions that are over: their runs may have ended long before."""
+        if sampled := tuple(self._sampled):
+            live = await self._store.live(sampled, silent_before)
+            for session_id in set(sampled) - live:
+                self._sampled.discard(session_id)
+                await self._trainer.close(session_id)
 
     async def work(self, operation: DueOperation) -> tuple[pb.Result, str, Spent | None]:
         """The result of one request, the model that answered, and what that took."""
@@ -134,6 +145,7 @@ class SampleWorker:
         if session_id == NO_SAMPLER:
             return ClusterChoice()
         session = await self._sessions.get(project_id, session_id)
+        self._sampled.add(session_id)
         return cluster_choice(session.user_metadata)
 
     @asynccontextmanager

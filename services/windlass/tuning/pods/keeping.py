@@ -93,6 +93,14 @@ class PodKeeper:
         if (row := await self._store.end(pod.id)) is not None:
             await self._tell(row)
 
+    async def reason(self, project_id: str, operation_id: str) -> str | None:
+        """The reason why the pod of an operation does not serve; None where none is asked for."""
+        pod_id = await self._store.awaited(project_id, operation_id)
+        if pod_id is None:
+            return None
+        status = self._status(pod_id)
+        return "" if status.phase == pb.PHASE_RUNNING else status.message
+
     def is_wanted(self, cluster_id: str) -> bool:
         """Returns True while a pod waits for quota in a cluster."""
         return any(

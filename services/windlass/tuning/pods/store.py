@@ -9,6 +9,8 @@ from windlass.core.clock import now_seconds
 from windlass.core.db import Database
 from windlass.core.db.leases import held
 from windlass.tuning.pods.tables import pods
+from windlass.tuning.storage.log import QUEUED
+from windlass.tuning.storage.tables import operations
 
 Row = sa.Row[Any]
 RUNNING, DELETED = "running", "deleted"
@@ -72,6 +74,20 @@ class PodStore:
         query = pods.select().where(_UNTOLD).order_by(pods.c.created_at).limit(_AT_ONCE)
         async with self._database.autocommit() as connection:
             return (await connection.execute(query)).all()
+
+    async def awaited(self, project_id: str, operation_id: str) -> str | None:
+        """The pod of the run, or of the session's sampler, that is to carry an operation out."""
+        session_id = sa.func.split_part(operations.c.sampler_id, ":", 1)
+        query = (
+            sa.select(pods.c.id)
+            .join(operations, pods.c.owner.in_((operations.c.run_id, session_id)))
+            .where(_RUNS, pods.c.project_id == project_id)
+            .where(operations.c.id == operation_id, operations.c.project_id == project_id, QUEUED)
+            .limit(1)
+        )
+        async with self._database.autocommit() as connection:
+            found: str | None = await connection.scalar(query)
+            return found
 
     async def mark_told(self, pod: Row) -> None:
         """Notes that the cluster knows a generation; it sees to an end by itself."""

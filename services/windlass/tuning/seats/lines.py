@@ -1,5 +1,7 @@
 """Reasons why operations of full-parameter runs wait."""
 
+from collections.abc import Awaitable, Callable
+
 import sqlalchemy as sa
 
 from windlass.core.db import Database
@@ -10,12 +12,25 @@ from windlass.tuning.storage.tables import operations, runs
 class WaitingReasons:
     """Tells a client of its own run's place in line."""
 
-    def __init__(self, database: Database, *, full_trainers: int):
+    def __init__(
+        self,
+        database: Database,
+        pod_reason: Callable[[str, str], Awaitable[str | None]],
+        *,
+        full_trainers: int,
+    ):
+        """`pod_reason` tells it of a pod, None where the operation needs none."""
         self._database = database
+        self._pod_reason = pod_reason
         self._full_trainers = full_trainers
 
     async def of(self, project_id: str, operation_id: str) -> str:
         """Returns why an operation of a project waits for capacity; empty where it does not."""
+        # First: a run that waits for its pod is claimed and given back in turn.
+        why = await self._pod_reason(project_id, operation_id)
+        return await self._here(project_id, operation_id) if why is None else why
+
+    async def _here(self, project_id: str, operation_id: str) -> str:
         line = sa.and_(
             seats.c.lease_id == "",
             seats.c.workload == runs.c.base_model,

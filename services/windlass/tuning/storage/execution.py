@@ -123,6 +123,14 @@ class ExecutionStore:
             )  # fmt: skip
             return list(await connection.scalars(sa.select(runs.c.id).where(these, ~_ACTIVE)))
 
+    async def live(self, session_ids: Collection[str], before: int) -> set[str]:
+        """The ids of sessions, among these, that go on, and were heard of since `before`."""
+        query = sa.select(sessions.c.id).where(
+            sessions.c.id.in_(session_ids), sessions.c.end == "", sessions.c.heartbeat_at >= before
+        )
+        async with self._database.autocommit() as connection:
+            return set(await connection.scalars(query))
+
     async def with_due(self, run_ids: Collection[str]) -> list[str]:
         """The ids of runs, among these, that have something due."""
         query = sa.select(runs.c.id).where(runs.c.id.in_(run_ids), _ACTIVE, _DUE)

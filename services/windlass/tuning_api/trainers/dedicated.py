@@ -71,7 +71,10 @@ class DedicatedTrainers:
             return await trainer.sample(request)
 
     async def close(self, run_id: str) -> None:
-        """Ends the run's trainer, and its session's samplers once they have answered."""
+        """Ends the run's trainer, and its session's samplers once they have answered.
+
+        The id of a session alone ends its samplers: its runs may have been closed before.
+        """
         if trainer := self._trainers.pop(run_id, None):
             await trainer.stop()
         session_id = run_id.partition(":")[0]

@@ -28,6 +28,7 @@ class TrainersByModel:
         self._trainers: Mapping[str, Trainer] = {
             model.name: one for one in trainers for model in one.base_models
         }
+        # By run, and by session of what samples for one: what is not open is not closed.
         self._runs: dict[str, Trainer] = {}
 
     @property
@@ -56,11 +57,12 @@ class TrainersByModel:
     async def sample(self, request: SampleRequest) -> Samples | OperationFailed:
         """Continues a prompt with the trainer of its base model."""
         if request.session_id:
+            self._runs[request.session_id] = self._dedicated
             return await self._dedicated.sample(request)
         return await self._trainers[request.base_model].sample(request)
 
     async def close(self, run_id: str) -> None:
-        """Has the run's trainer forget it."""
+        """Has the run's trainer forget it, or a session's samplers end by the session's id."""
         if trainer := self._runs.pop(run_id, None):
             await trainer.close(run_id)
 

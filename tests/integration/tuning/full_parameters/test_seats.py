@@ -11,6 +11,7 @@ from tests.integration.tuning.test_sdk import in_a_thread
 from tests.support.factories import tuning_engines as make
 from tests.support.services.front import Front, running_front
 from tests.support.trainers import trainers
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def sampled_between(url: str, key: str) -> tuple[list[int], list[float]]:
     return said, losses
 
 
+def sampled_last(url: str, key: str) -> list[int]:
+    """Tokens of a sampler that came after its run had left its seat, and ends with the session."""
+    service = tinker.ServiceClient(base_url=url, api_key=key, user_metadata=FULL)
+    training = service.create_lora_training_client(base_model="toy", seed=1).result()
+    said = greedy(training.save_weights_and_get_sampling_client())
+    service.close("success").result()
+    return said
+
+
 def stepped(training: Any) -> float:
     computed = training.forward_backward([datum()] * 2, "cross_entropy").result()
     training.optim_step(tinker.types.AdamParams(learning_rate=1e-2)).result()
@@ -54,3 +64,11 @@ async def test_a_run_that_rests_leaves_its_seat_to_its_own_sampler(front: Front)
     assert len(said) == 3
     # It goes on from what it was.
     assert after < before
+
+
+async def test_a_sampler_that_outlived_its_runs_trainer_ends_with_the_session(
+    front: Front,
+) -> None:
+    async with asyncio.timeout(180):
+        assert len(await in_a_thread(sampled_last, front)) == 3
+    await until(lambda: not trainers())

@@ -96,7 +96,8 @@ class TuningProcess:
         )
         log.info("trainer_started", base_model=command.model, pid=process.pid)
         made = cls(process, folder, token)
-        with contextlib.suppress(ConnectionError):
+        # uvloop says of a pipe whose reader has ended already that its handle is closed.
+        with contextlib.suppress(ConnectionError, RuntimeError):
             made._pipe.write(f"{token}\n".encode())
             await made._pipe.drain()
         return made
