@@ -1,4 +1,4 @@
-"""Trainers of several models: each is asked to close what it has, and nothing else."""
+"""Trainers of several models: each is asked to close what it has or keeps a place for."""
 
 from typing import Any, cast
 
@@ -28,18 +28,14 @@ class Dedicated:
         self.closed.append(run_id)
 
 
-async def test_a_run_that_waits_for_room_keeps_its_place_and_a_sampler_ends_by_its_session() -> (
-    None
-):
+async def test_what_waits_or_samples_is_closed_once() -> None:
     dedicated = Dedicated()
     trainers = TrainersByModel([], cast(Trainer, dedicated))
     run = Run(id="session-1:train:0", project_id="p", base_model="toy", rank=0)
     with pytest.raises(SeatAwaited):
         await trainers.open(run)
-    # It is given back, to be claimed again.
-    await trainers.close(run.id)
-    assert dedicated.closed == []
     await trainers.sample(SampleRequest("toy", None, PROMPT, 1, 1, session_id="session-1"))
     for _ in range(2):
+        await trainers.close(run.id)
         await trainers.close("session-1")
-    assert dedicated.closed == ["session-1"]
+    assert dedicated.closed == [run.id, "session-1"]

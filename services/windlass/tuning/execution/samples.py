@@ -68,12 +68,13 @@ class SampleWorker:
         self._sampled: set[str] = set()
 
     async def let_go(self, *, silent_before: int) -> None:
-        """Ends samplers of sessions that are over: their runs may have ended long before."""
+        """Ends samplers, and removes what they read, of sessions whose runs ended before."""
         if sampled := tuple(self._sampled):
             live = await self._store.live(sampled, silent_before)
             for session_id in set(sampled) - live:
                 self._sampled.discard(session_id)
                 await self._trainer.close(session_id)
+                await self._folders.forget(session_id)
 
     async def work(self, operation: DueOperation) -> tuple[pb.Result, str, Spent | None]:
         """The result of one request, the model that answered, and what that took."""

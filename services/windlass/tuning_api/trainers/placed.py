@@ -28,7 +28,7 @@ class TrainersByModel:
         self._trainers: Mapping[str, Trainer] = {
             model.name: one for one in trainers for model in one.base_models
         }
-        # By run, and by session of what samples for one: what is not open is not closed.
+        # By run, one that waits for room too, and by session of what samples for one.
         self._runs: dict[str, Trainer] = {}
 
     @property

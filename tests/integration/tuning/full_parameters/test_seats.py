@@ -72,3 +72,4 @@ async def test_a_sampler_that_outlived_its_runs_trainer_ends_with_the_session(
     async with asyncio.timeout(180):
         assert len(await in_a_thread(sampled_last, front)) == 3
     await until(lambda: not trainers())
+    await until(lambda: not list((front.app.settings.data_dir / "tuning").glob("*")))
