@@ -87,6 +87,8 @@ def test_only_configuration_reads_the_environment() -> None:
         "agent/windlass_agent/tuning/full/ranks",
         # In vLLM's process, which has no settings of ours.
         "agent/windlass_agent/engines/vllm/hook",
+        # It sets what gRPC reads when it is loaded, and reads nothing.
+        "services/windlass/__init__",
         # For tests alone, and no setting.
         "services/windlass/core/killpoints",
     }
