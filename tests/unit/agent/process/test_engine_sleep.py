@@ -44,7 +44,7 @@ class Sleeper:
         self.has_slept = asyncio.Event()
         self.has_slept.set()
         self.open = self.looks = 0
-        self.refuses = ""
+        self.refuses = self.training_key = ""
         self.calls: list[str] = []
         self.phases: list[tuple[Any, str]] = []
         self.allocator = Allocator(Machine(devices=(Device(id="GPU-0"),)))
