@@ -112,3 +112,19 @@ async def test_rows_are_erased_with_their_count_and_only_under_the_lease(
         assert (left, step.rows, step.state, step.lease_owner) == (5, {}, PENDING, "another")
     else:
         assert (left, step.rows, step.state) == (0, {"models_fetches": 5}, "done")
+
+
+async def test_a_batch_does_not_wait_for_the_disk(database: Database) -> None:
+    row = RowTenant(1).row(fetches) | {"project_id": "proj_1"}
+    async with database.begin() as connection:
+        await connection.execute(steps.update().values(lease_owner="me"))
+        await connection.execute(fetches.insert().values(row))
+        step = (await connection.execute(sa.select(steps))).one()
+    batch = eraser._Step(database, step, "me").batch_of(
+        erased(fetches), fetches.c.project_id == "proj_1"
+    )
+    async with database.begin() as connection:
+        # The server of the tests has it off for everybody.
+        await connection.execute(sa.text("SET LOCAL synchronous_commit = on"))
+        assert await connection.scalar(batch) == 1
+        assert await connection.scalar(sa.text("SHOW synchronous_commit")) == "off"
