@@ -9,8 +9,9 @@ PROJECT = PREFIX + "project"
 WORKLOAD = PREFIX + "workload"
 CLUSTER = PREFIX + "cluster"
 KIND = PREFIX + "kind"
-# Of a trainer of the tuning service: trainer or sampler.
+# Of a pod of the tuning service: trainer, sampler, or lease, whose devices the others join.
 ROLE = PREFIX + "role"
+LEASE_ROLE = "lease"
 # Of a pod that answers as an engine: what an InferencePool selects.
 MODEL = PREFIX + "model"
 # Kinds: ours, and what was applied to another cluster.

@@ -11,6 +11,8 @@ from windlass.tuning_api.trainers.records import TrainableModel
 # In float32: a weight, its gradient, two moments, and the gradients before an operation that adds
 # to them, which come back where it is refused.
 PARAMETER_BYTES = 4 + 4 + 2 * 4 + 4
+# Of a sampler: a weight.
+SAMPLED_PARAMETER_BYTES = 4
 
 
 def is_full(settings: dict[str, Any]) -> bool:

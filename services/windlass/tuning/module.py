@@ -22,8 +22,8 @@ from windlass.tuning.execution.runs import RunWorker
 from windlass.tuning.execution.samples import SampleWorker
 from windlass.tuning.full_parameters import FullParameterBounds
 from windlass.tuning.inbox import Inboxes, SampleDesk
+from windlass.tuning.leases.assembly import cluster_training_of
 from windlass.tuning.leaving import CLAIMS
-from windlass.tuning.pods.assembly import pods_of
 from windlass.tuning.publishing.assembly import serve_publishing
 from windlass.tuning.replaying.replayer import Replayer
 from windlass.tuning.results import ResultBoard
@@ -68,9 +68,9 @@ async def build(app: App) -> None:
     settings = app.settings.tuning
     checkpoint_folder = app.settings.data_dir / "tuning"
     seating = await seating_of(app, settings) if settings.trainer == "lora" else None
-    keeper, elsewhere = pods_of(app)
+    clusters = cluster_training_of(app, settings.seats)
     trainer = make_trainer(
-        settings, checkpoint_folder, runtime_dir(app.settings.data_dir), seating, elsewhere
+        settings, checkpoint_folder, runtime_dir(app.settings.data_dir), seating, clusters.elsewhere
     )
     app.on_stop(trainer.stop)
     bounds = TuningBounds(
@@ -110,7 +110,7 @@ async def build(app: App) -> None:
             replayer,
             trainer,
             WaitingReasons(
-                app.database, keeper.reason, full_trainers=settings.full_parameter_trainers
+                app.database, clusters.reason, full_trainers=settings.full_parameter_trainers
             ),
             app.wake,
             settings,
@@ -143,7 +143,7 @@ async def build(app: App) -> None:
         desk,
         app.wake,
         no_rows(app.database, QUEUED),
-        lambda: keeper.room_is_wanted() or (seating is not None and seating.room_is_wanted()),
+        lambda: clusters.room_is_wanted() or (seating is not None and seating.room_is_wanted()),
     )
     app.background("tuning.executor", executor.run)
     app.before_stop(executor.park_all)

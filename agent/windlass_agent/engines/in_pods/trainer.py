@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass.core.ids import is_identifier
 from windlass.tuning_api.trainers.remote.process import LOOPBACK, torchrun
 from windlass_agent.engines.endpoint import parse_endpoint
 from windlass_agent.engines.load import EngineLoad
@@ -93,6 +94,8 @@ def require_sound(asked: pb.TrainerProcess) -> None:
         raise ValueError("the trainer's processes or rank are out of bounds")
     if len(asked.token_sha256) != _DIGEST_BYTES:
         raise ValueError("the trainer's token has no digest")
+    if asked.lease_id and not is_identifier(asked.lease_id):
+        raise ValueError("the id of the trainer's lease is not valid")
 
 
 class TrainerControl:

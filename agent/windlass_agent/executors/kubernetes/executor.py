@@ -15,8 +15,8 @@ from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.runners import RunnerListener
 from windlass_agent.executors.port import WorkloadDriver, kind_of
 
-# In pods of the same make, with the same keeper.
-_BY_ENGINES = {"prefetch": "engine"}
+# In pods of the same make, of which a lease has no keeper.
+_BY_ENGINES = {"prefetch": "engine", "lease": "engine"}
 
 log = telemetry.logger("executor")
 

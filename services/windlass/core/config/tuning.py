@@ -12,6 +12,7 @@ ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 EngineAddress = Annotated[str, Field(pattern=r"^(unix:///|https?://)[^\s]{1,1000}$")]
 DeviceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 ClusterName = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$")]
+LeasingCluster = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 ProjectId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 _MEMORY = Path("/dev/shm")  # noqa: S108
 
@@ -73,6 +74,28 @@ class DemandSection(Section):
     residue_bytes: int = Field(0, ge=0, description="Of the device while it is parked.")
 
 
+class ClusterLeaseSection(Section):
+    """Devices of a cluster that trainers and samplers of one project share."""
+
+    device_bytes: int = Field(ge=1, description="Memory of the devices together.")
+    host_bytes: int = Field(
+        ge=1,
+        description="Memory of their node for all who share them, which counts against the "
+        "project's quota.",
+    )
+    max_residents: int = Field(8, ge=1, le=256, description="Trainers and samplers on them.")
+    gpus: int = Field(1, ge=1, le=64, description="How many devices they are.")
+    accelerator: str = Field(
+        "", max_length=128, description="Name of the accelerator; empty: any of the cluster's."
+    )
+    program_bytes: int = Field(
+        2 * 2**30, ge=1, description="Memory of the node for each of them, beside what it parks."
+    )
+    rest_seconds: float = Field(
+        60.0, gt=0, description="Time after which devices that nobody uses are given back."
+    )
+
+
 class SeatsSection(Section):
     """Devices that trainers live on, and whose turn it is to compute."""
 
@@ -82,6 +105,14 @@ class SeatsSection(Section):
         description="Devices by name, each with `device_bytes`, what its trainers have in "
         "`CUDA_VISIBLE_DEVICES` (`visible`), how many it is (`devices`), and the `project_id` and "
         "`queue` that it is of; empty: the processors, whose device memory is that of the host.",
+    )
+    clusters: dict[LeasingCluster, ClusterLeaseSection] = Field(
+        {},
+        max_length=64,
+        description="Clusters, by name, in which the trainers and samplers of a project share "
+        "devices by one claim (Dynamic Resource Allocation), each with `device_bytes`, "
+        "`host_bytes`, `max_residents`, `gpus`, `accelerator`, `program_bytes` and "
+        "`rest_seconds`; in others each has devices of its own.",
     )
     host_bytes: int = Field(
         0,
@@ -140,6 +171,10 @@ class SeatsSection(Section):
         if groups and self.parking == "cuda-checkpoint":
             raise ValueError(
                 f"cuda-checkpoint parks what is on one device, and {groups[0]} is a group"
+            )
+        if self.clusters and self.parking == "cuda-checkpoint":
+            raise ValueError(
+                "cuda-checkpoint parks processes of this machine, and none of clusters"
             )
         return self
 

@@ -56,13 +56,18 @@ class PodKeeper:
         self._pods: dict[str, KeptPod] = {}
         self._statuses: dict[str, pb.WorkloadStatus] = {}
         self._changed = asyncio.Condition()
+        self._is_following = False
         self.follower = Follower("trainer pods", self._watch, self._hear)
 
     async def run(self) -> None:
         """Keeps them until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.follower.run())
-            group.create_task(self._keep())
+        self._is_following = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.follower.run())
+                group.create_task(self._keep())
+        finally:
+            self._is_following = False
 
     async def begin(self, row: Row, token: str) -> KeptPod:
         """Has a cluster told of a pod that was just written."""
@@ -85,13 +90,37 @@ class PodKeeper:
         return self._status(pod.id)
 
     async def end(self, pod: KeptPod) -> None:
-        """Has a pod deleted; if its cluster cannot be told now, it is told later."""
-        pod.over.set()
-        self._pods.pop(pod.id, None)
-        async with self._changed:
-            self._changed.notify_all()
-        if (row := await self._store.end(pod.id)) is not None:
+        """Has a pod deleted, and all that joined its devices.
+
+        What a cluster cannot be told now, it is told later.
+        """
+        await self._over(pod)
+        for row in await self._store.end(pod.id):
+            if (joined := self._pods.get(row.id)) is not None:
+                await self._over(joined)
             await self._tell(row)
+
+    async def gone(self, pod_id: str, seconds: float) -> bool:
+        """Waits until nothing of a pod is left that was to end; returns False after so much time.
+
+        A server that hears its clusters no more knows nothing of it, and does not wait.
+        """
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(
+                    lambda: not self._is_following or pod_id not in self._statuses
+                )
+        except TimeoutError:
+            return False
+        return True
+
+    def said(self, pod_id: str) -> pb.WorkloadStatus:
+        """How a pod is, as its cluster said last."""
+        return self._status(pod_id)
+
+    def is_there(self, pod_id: str) -> bool:
+        """Returns True while something of a pod may be in its cluster."""
+        return pod_id in self._statuses
 
     async def reason(self, project_id: str, operation_id: str) -> str | None:
         """The reason why the pod of an operation does not serve; None where none is asked for."""
@@ -111,6 +140,12 @@ class PodKeeper:
     def room_is_wanted(self) -> bool:
         """Returns True if a pod waits for quota where this server holds some."""
         return any(self.is_wanted(one.cluster_id) for one in self._pods.values() if one.is_taken)
+
+    async def _over(self, pod: KeptPod) -> None:
+        pod.over.set()
+        self._pods.pop(pod.id, None)
+        async with self._changed:
+            self._changed.notify_all()
 
     def _status(self, pod_id: str) -> pb.WorkloadStatus:
         return self._statuses.get(pod_id, pb.WorkloadStatus())

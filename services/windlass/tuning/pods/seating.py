@@ -1,23 +1,20 @@
 """Seats that are pods: each is one object that Kueue admits in its project's queue."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core.errors import from_rpc
-from windlass.core.ids import new_id
 from windlass.core.rpc.auth import new_secret
 from windlass.tuning.pods.keeping import KeptPod, PodKeeper
-from windlass.tuning.pods.places import TrainingClusters, TrainingPlace
+from windlass.tuning.pods.places import TrainingClusters
 from windlass.tuning.pods.store import PodStore
 from windlass.tuning.pods.tunnel_socket import TunnelSocket
+from windlass.tuning.pods.wished import process_row
 from windlass.tuning.pods.workloads import PodWorkloads
 from windlass.tuning_api.trainers.elsewhere import PodWish
 from windlass.tuning_api.trainers.seats import (
@@ -141,8 +138,7 @@ class PodSeating:
         socket = await TunnelSocket.open(
             self._lanes, self._sockets, seat.pod.cluster_id, seat.pod.id
         )
-        most = STATE_BYTES * self._wish.model.parameters + _SLACK_BYTES
-        return PodProcess(seat.pod, socket, most)
+        return PodProcess(seat.pod, socket, folder_bytes(self._wish))
 
     async def give_up(self, workload: SeatedWorkload) -> None:
         """Has the pod deleted that waits."""
@@ -152,39 +148,23 @@ class PodSeating:
 
     async def _asked(self, project_id: str) -> KeptPod:
         place = await self._clusters.place(self._wish.cluster, project_id)
-        try:
-            found = await self._workloads.model(project_id, self._wish.model.name)
-        except grpc.aio.AioRpcError as error:
-            said = from_rpc(error).message
-            raise SeatRefused(f"The cluster would fetch the platform's model: {said}") from error
-        if found.HasField("base"):
-            raise SeatRefused(f"The platform's model {self._wish.model.name} is an adapter.")
+        await require_model(self._workloads, project_id, self._wish.model.name)
         token = new_secret("trainer-")
-        row = await self._store.begin(_values(self._wish, place, project_id, token))
+        row = await self._store.begin(process_row(self._wish, place, token))
         return await self._keeper.begin(row, token)
 
 
-def _values(wish: PodWish, place: TrainingPlace, project_id: str, token: str) -> dict[str, Any]:
-    assigned = place.assignment
-    return {
-        "id": new_id("trainer_"),
-        "organization_id": assigned.organization_id,
-        "project_id": project_id,
-        "cluster_id": place.cluster.id,
-        "role": wish.role,
-        "base_model": wish.model.name,
-        "owner": wish.owner,
-        "settings": {
-            "engine": wish.engine,
-            "processes": wish.processes,
-            "max_rank": wish.max_rank,
-            **asdict(wish.resources),
-        },
-        "placement": {
-            "namespace": assigned.namespace,
-            "queue": assigned.local_queue,
-            "priority_class": assigned.priority_class,
-            "node_selector": dict(assigned.node_selector),
-        },
-        "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
-    }
+def folder_bytes(wish: PodWish) -> int:
+    """Most bytes of a folder that a process may send: a state, and a little."""
+    return STATE_BYTES * wish.model.parameters + _SLACK_BYTES
+
+
+async def require_model(workloads: PodWorkloads, project_id: str, name: str) -> None:
+    """Raises SeatRefused for a base model that pods could not fetch."""
+    try:
+        found = await workloads.model(project_id, name)
+    except grpc.aio.AioRpcError as error:
+        said = from_rpc(error).message
+        raise SeatRefused(f"The cluster would fetch the platform's model: {said}") from error
+    if found.HasField("base"):
+        raise SeatRefused(f"The platform's model {name} is an adapter.")

@@ -6,7 +6,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 from windlass.core.db import metadata
 from windlass.core.db.leases import lease_columns
 
-# A trainer or a sampler that a cluster runs, or is to stop; its id is the workload's.
+LEASE, LEASE_PREFIX = "lease", "lease_"
+# A pod that a cluster runs, or is to stop: a trainer, a sampler, or one that holds devices for
+# these; its id is the workload's.
 pods = sa.Table(
     "tuning_pods",
     metadata,
@@ -14,13 +16,15 @@ pods = sa.Table(
     sa.Column("organization_id", sa.Text, nullable=False),
     sa.Column("project_id", sa.Text, nullable=False, index=True),
     sa.Column("cluster_id", sa.Text, nullable=False),
-    # trainer or sampler.
+    # trainer, sampler or lease.
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("base_model", sa.Text, nullable=False),
-    # The run or the session that it is for.
+    # The run or the session that it is for; empty for a lease.
     sa.Column("owner", sa.Text, nullable=False),
     # Its engine, processes, rank and resources.
     sa.Column("settings", JSONB, nullable=False),
+    # The pod that holds its devices; empty: it has its own.
+    sa.Column("lease_id", sa.Text, nullable=False, server_default="", index=True),
     # Namespace, queue, priority class and node selector, as they were assigned.
     sa.Column("placement", JSONB, nullable=False),
     # SHA-256 of the token that its calls show, in hexadecimal digits.
@@ -34,4 +38,15 @@ pods = sa.Table(
     # When URLs of its files were signed.
     sa.Column("urls_at", sa.BigInteger, nullable=False),
     *lease_columns(),
+    # A project has one lease in a cluster.
+    sa.Index(
+        "ix_tuning_pods_one_lease",
+        "project_id",
+        "cluster_id",
+        unique=True,
+        postgresql_where=sa.text("role = 'lease' AND desired = 'running'"),
+    ),
+)
+IS_LEASE = sa.and_(
+    pods.c.role == sa.literal_column("'lease'"), pods.c.desired == sa.literal_column("'running'")
 )

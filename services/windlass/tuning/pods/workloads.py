@@ -9,6 +9,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.objects import ObjectStore
 from windlass.tuning.pods.store import RUNNING
+from windlass.tuning.pods.tables import LEASE
 
 OWNER = "tuning"
 # Of the engines that an agent knows.
@@ -41,8 +42,11 @@ class PodWorkloads:
         if pod.desired != RUNNING:
             return made
         made.desired = pb.DESIRED_STATE_RUNNING
-        found = await self.model(pod.project_id, pod.base_model)
         asked = pod.settings
+        if pod.role == LEASE:
+            made.lease.CopyFrom(pb.LeaseWorkload(**asked))
+            return made
+        found = await self.model(pod.project_id, pod.base_model)
         made.engine.CopyFrom(
             pb.EngineWorkload(
                 engine=TRAINER,
@@ -59,6 +63,7 @@ class PodWorkloads:
                     engine=asked["engine"],
                     processes=asked["processes"],
                     token_sha256=bytes.fromhex(pod.token_sha256),
+                    lease_id=pod.lease_id,
                 ),
             )
         )

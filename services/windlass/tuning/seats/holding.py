@@ -56,7 +56,7 @@ class LedgerSeat:
         environment: Mapping[str, str],
     ):
         self.id, self.token, self.environment = seat_id, token, environment
-        self.is_wanted = False
+        self._room_is_wanted = False
         self._lease_id = lease_id
         self._ledger = ledger
         self._taking = taking
@@ -74,6 +74,11 @@ class LedgerSeat:
         self._asking: str | None = None
         self._has_ended = self._is_given_back = False
         self._driver = asyncio.create_task(self._drive(), name=f"seat {seat_id}")
+
+    @property
+    def is_wanted(self) -> bool:
+        """True while others wait for room on its machine."""
+        return self._room_is_wanted
 
     @property
     def is_over(self) -> bool:
@@ -146,7 +151,7 @@ class LedgerSeat:
     async def _step(self) -> float:
         """Does what is due; returns the seconds until there may be more, 0: at once."""
         standing = await self._taking.store.standing(self.id, self.token)
-        self.is_wanted = standing.room_is_wanted
+        self._room_is_wanted = standing.room_is_wanted
         if not self._taking.is_on:
             return LOOK_SECONDS
         if standing.turn is TurnState.RESTORING:

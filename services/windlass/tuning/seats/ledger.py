@@ -33,10 +33,12 @@ class SeatWish:
     project_id: str
     demand: Demand
     role: str = "trainer"
+    # The run or the session that it is for; empty: for many.
+    owner: str = ""
 
 
 class SeatLedger:
-    """Leases and seats of one machine, whichever of its servers made them."""
+    """Leases and seats of one machine, or of one lease of a cluster, whichever server made them."""
 
     def __init__(
         self, database: Database, host: str, holder: str, *, takes_turns: bool, policy: TurnPolicy
@@ -78,7 +80,8 @@ class SeatLedger:
         seat_id, token, demand = new_id("seat_"), new_id("lease_"), wish.demand
         row = {
             "id": seat_id, "host": self._host, "project_id": wish.project_id,
-            "workload": wish.workload, "role": wish.role, "device_bytes": demand.device_bytes,
+            "workload": wish.workload, "role": wish.role, "owner": wish.owner,
+            "device_bytes": demand.device_bytes,
             "host_bytes": demand.host_bytes, "residue_bytes": demand.residue_bytes,
             "created_at": now_seconds(), "served_at": now(), "holder": self._holder,
             "lease_owner": token, "lease_until": _HELD_ON,

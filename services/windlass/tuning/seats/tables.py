@@ -11,7 +11,7 @@ leases = sa.Table(
     "tuning_leases",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    # The machine whose memory they share.
+    # The machine whose memory they share, or the pod that holds them in a cluster.
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("device", sa.Text, nullable=False),
     # Whose quota it counts against; empty: the operator's.
@@ -37,6 +37,8 @@ seats = sa.Table(
     sa.Column("project_id", sa.Text, nullable=False),
     # The base model.
     sa.Column("workload", sa.Text, nullable=False),
+    # The run or the session that it is for; empty: for many.
+    sa.Column("owner", sa.Text, nullable=False, server_default="", index=True),
     # trainer or sampler.
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("device_bytes", sa.BigInteger, nullable=False),
@@ -54,7 +56,7 @@ seats = sa.Table(
     sa.Column("granted_at", sa.Double, nullable=False, server_default="0"),
     sa.Column("served_at", sa.Double, nullable=False, server_default="0"),
     sa.Column("switches", sa.BigInteger, nullable=False, server_default="0"),
-    # The server's process, and the one that sits here: id and start.
+    # The server's process, and the one that sits here: id and start, or the id of a pod.
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("process", sa.Text, nullable=False, server_default=""),
     *lease_columns(),

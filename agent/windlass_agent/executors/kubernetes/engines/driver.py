@@ -18,6 +18,7 @@ from windlass_agent.download import BroughtVersions
 from windlass_agent.engines.load import EngineLoad
 from windlass_agent.executors.gpu_meter import GpuMeter
 from windlass_agent.executors.kubernetes.engines.diagnosis import awaits_weights, said
+from windlass_agent.executors.kubernetes.engines.holders import held, holder_of
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.memory_lack import MemoryLack
@@ -231,10 +232,17 @@ class EnginePodDriver:
         """The words of the keepers of pods, the first pod's first; None of each without one."""
         if snapshot.pod is None or snapshot.root is None:
             return [None]
+        if snapshot.root.is_lease:
+            return [held(snapshot)]
         states = [self._keepers.state(pod.uid) for pod in snapshot.live]
         if snapshot.is_grouped:
             return states + [None] * (snapshot.root.nodes - len(states))
         return states[:1]
+
+    def _holder(self, workload: pb.Workload) -> PodSnapshot | None:
+        """The pod whose claim a workload joins; None where it joins none, or that does not run."""
+        lease = self._engines.get(workload.engine.trainer.lease_id)
+        return holder_of(workload, lease.snapshot) if lease is not None else None
 
     def _found(self, root: EngineRoot) -> TrackedEngine:
         """An engine that an earlier life of the agent made, until somebody tells of it."""
@@ -278,7 +286,7 @@ class EnginePodDriver:
             return True
         # Whatever becomes of the call.
         engine.may_exist = True
-        found = await self._launcher.apply(engine.workload)
+        found = await self._launcher.apply(engine.workload, self._holder(engine.workload))
         if found is None:
             engine.made_at = time.monotonic()
             return True

@@ -6,11 +6,13 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
 from windlass_agent.executors.kubernetes.engines.observed import EngineRoot
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
-from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure
+from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan
+from windlass_agent.executors.kubernetes.render.lease import render_lease
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.render.prefetch import render_prefetch
 from windlass_agent.executors.kubernetes.render.shapes import owned
@@ -35,20 +37,27 @@ class EngineLauncher:
         self._settings = settings
         self._capacity = capacity
 
-    async def apply(self, workload: pb.Workload) -> Diagnosis | None:
-        """Creates an engine's objects; returns what prevents it, None once all exist."""
+    async def apply(
+        self, workload: pb.Workload, holder: PodSnapshot | None = None
+    ) -> Diagnosis | None:
+        """Creates an engine's objects; returns what prevents it, None once all exist.
+
+        `holder` is the pod of the lease that it sits on, if it does.
+        """
+        if workload.engine.trainer.lease_id and holder is None:
+            return waits("NoLease", "The pod that holds its devices does not run.", "setup")
         place = workload.placement
         queue = place.queue
         covered = self._capacity.covered(place.namespace, queue) if queue else None
         try:
-            *companions, body = self._rendered(workload, covered)
+            *companions, body = self._rendered(workload, covered, holder)
         except Unrenderable as error:
             return failure(error.reason, error.message)
         except ValueError as error:
             # Of a server that is newer than this agent.
             return failure("InvalidWorkload", f"The agent does not know its settings: {error}")
         # Files need no quota.
-        if queue and covered is None and workload.HasField("engine"):
+        if queue and covered is None and not workload.HasField("prefetch"):
             where = f"LocalQueue {queue} in namespace {place.namespace}"
             return missing_queue(f"{where} doesn't exist, or leads to no ClusterQueue.")
         name = body["metadata"]["name"]
@@ -65,11 +74,19 @@ class EngineLauncher:
             return unlaunched(error, place.namespace)
         return None
 
-    def _rendered(self, workload: pb.Workload, covered: Collection[str] | None) -> list[Object]:
+    def _rendered(
+        self,
+        workload: pb.Workload,
+        covered: Collection[str] | None,
+        holder: PodSnapshot | None,
+    ) -> list[Object]:
         if workload.HasField("prefetch"):
             return [render_prefetch(workload, self._settings, covered)]
+        if workload.HasField("lease"):
+            choice = self._capacity.choice(workload.lease.accelerator)
+            return render_lease(workload, self._settings, covered, choice)
         choice = self._capacity.choice(workload.engine.accelerator)
-        return render(EnginePlan.of(workload, self._settings, covered, choice))
+        return render(EnginePlan.of(workload, self._settings, covered, choice, holder))
 
     async def _make_store(self, namespace: str) -> None:
         """Makes the claim for weights where it is missing; one that is there stays as it is."""

@@ -45,6 +45,8 @@ class EngineRoot:
     refusal: str
     # Its pods.
     nodes: int = 1
+    # Whether it holds devices for others, and has no keeper.
+    is_lease: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,7 @@ def trim_deployment(resource: Resource, item: Object) -> EngineRoot | None:
         queue=marks.get(labels.QUEUE, ""),
         deleting="deletionTimestamp" in metadata,
         refusal=next(refusals, ""),
+        is_lease=marks.get(labels.ROLE) == labels.LEASE_ROLE,
     )
 
 

@@ -87,7 +87,8 @@ class TrackedEngine:
     @property
     def serves(self) -> bool:
         """True if requests can be sent to it."""
-        return self._is_up and not self.workload.HasField("prefetch")
+        kind = self.workload.WhichOneof("spec")
+        return self._is_up and kind not in ("prefetch", "lease")
 
     @property
     def has_weights(self) -> bool:

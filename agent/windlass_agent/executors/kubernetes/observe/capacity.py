@@ -44,6 +44,8 @@ class ClusterCapacity:
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
         self._trains = bool(settings.engines.trainers.image)
+        claimed = any(one.device_class for one in settings.accelerators)
+        self._shares_claims = self._trains and claimed
         self._each_engine = pb.EngineShare(
             gpus=settings.engines.gpus,
             cpu_millis=math.ceil(1000 * settings.engines.cpus),
@@ -129,6 +131,7 @@ class ClusterCapacity:
             used_engine_slots=engines,
             keeps_models=self._keeps_models,
             trains=self._trains,
+            shares_claims=self._shares_claims,
             engine_priorities=self._engine_priorities,
             node_shapes=self.shapes if self._engine_slots else (),
             each_engine=self._each_engine if self._engine_slots else None,

@@ -12,6 +12,8 @@ from windlass_agent.kueue.workload import Condition, Workload
 
 Object = Mapping[str, Any]
 _LONGEST = 2000
+# What pods call the claim of their devices.
+CLAIM = "accelerator"
 # Events that say something no object's status says.
 _TELLING = frozenset(
     {
@@ -107,6 +109,8 @@ class PodSnapshot:
     last_end: Container | None = None
     # Seconds of Unix time.
     created: float = 0.0
+    # The claim of its devices, by the name that Kubernetes gave it; empty without one.
+    claim: str = ""
 
     @property
     def ended(self) -> bool:
@@ -249,7 +253,13 @@ def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
         restarts=found.get("restartCount", 0) if found else 0,
         last_end=_container({"state": found.get("lastState")}) if found else None,
         created=_seconds(metadata.get("creationTimestamp")),
+        claim=_claim(status),
     )
+
+
+def _claim(status: Object) -> str:
+    found = status.get("resourceClaimStatuses") or ()
+    return next((one.get("resourceClaimName", "") for one in found if one["name"] == CLAIM), "")
 
 
 def trim_event(item: Object) -> KubeEvent | None:

@@ -7,11 +7,12 @@ On one node it is a Deployment of one pod, on several a LeaderWorkerSet of one g
 from collections.abc import Mapping
 
 from windlass.kubernetes import labels
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.engine_pod import template
 from windlass_agent.executors.kubernetes.render.parts import Object
-from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS
+from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS
 
 
 def render(plan: EnginePlan) -> list[Object]:
@@ -23,7 +24,22 @@ def render(plan: EnginePlan) -> list[Object]:
     }
     marked = metadata | {"labels": plan.labels | plan.queue_labels, "annotations": annotations}
     body = replica(marked, plan.labels, template(plan)) if plan.nodes == 1 else _group(plan, marked)
+    if plan.holder is not None:
+        # Kubernetes deletes it with the pod whose devices it joins.
+        body["metadata"]["ownerReferences"] = [_owner(plan.holder)]
+        return [body]
     return [*parts.claim_template(metadata, plan.accelerator, plan.gpus), body]
+
+
+def _owner(holder: PodSnapshot) -> Object:
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "name": holder.name,
+        "uid": holder.uid,
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
 
 
 def replica(metadata: Object, marks: Mapping[str, str], template: Object) -> Object:

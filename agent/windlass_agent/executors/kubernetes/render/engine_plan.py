@@ -17,6 +17,7 @@ from windlass_agent.engines.in_pods.kinds import COMPLETED, engine_in_pod
 from windlass_agent.engines.in_pods.trainer import TRAINER, require_sound
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
+from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.weights import model_folder, order_of
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
@@ -54,6 +55,8 @@ class EnginePlan:
     accelerator: Accelerator | None
     covered: Collection[str] | None
     node_selector: dict[str, str]
+    # The pod whose claim it joins, which has its place in the queue; None: it has its own.
+    holder: PodSnapshot | None = None
 
     @classmethod
     def of(
@@ -62,10 +65,12 @@ class EnginePlan:
         settings: ClusterSettings,
         covered: Collection[str] | None,
         choice: NodeChoice | None = None,
+        holder: PodSnapshot | None = None,
     ) -> Self:
         """Makes a plan from a workload's spec; raises Unrenderable.
 
-        `choice` is what its accelerator stands for in the cluster, None where that has none.
+        `choice` is what its accelerator stands for in the cluster, None where that has none, and
+        `holder` the pod of the lease that it sits on.
         """
         place, spec = workload.placement, workload.engine
         if not place.namespace:
@@ -85,6 +90,8 @@ class EnginePlan:
             names.label_value("Version", spec.model_version_id)
             names.label_value("Version", spec.draft_version_id)
             device = parts.accelerator(settings, gpus, place.queue, covered, choice.resource)
+            if holder is not None:
+                parts.require_claimed(device)
             return cls(
                 workload=workload,
                 settings=settings,
@@ -96,7 +103,8 @@ class EnginePlan:
                 namespace=names.dns_label("Namespace", place.namespace),
                 labels=engine_labels(workload),
                 accelerator=device,
-                covered=covered if place.queue else None,
+                covered=covered if place.queue and holder is None else None,
+                holder=holder,
                 node_selector=_nodes(
                     settings,
                     spec,
@@ -213,14 +221,18 @@ class EnginePlan:
     @property
     def queue_labels(self) -> dict[str, str]:
         """The labels that Kueue reads; empty where nobody counts."""
-        place = self.workload.placement
-        if not place.queue:
-            return {}
-        found = {labels.QUEUE: place.queue}
-        own, engines = self.workload.engine.priority, self.settings.engines
-        if priority := engines.priority_class_of(own, place.priority_class):
-            found[labels.PRIORITY_CLASS] = priority
-        return found
+        return {} if self.holder is not None else queue_labels(self.workload, self.settings)
+
+
+def queue_labels(workload: pb.Workload, settings: ClusterSettings) -> dict[str, str]:
+    """The labels by which Kueue admits a pod; empty where nobody counts."""
+    place, engines = workload.placement, settings.engines
+    if not place.queue:
+        return {}
+    found = {labels.QUEUE: place.queue}
+    if priority := engines.priority_class_of(workload.engine.priority, place.priority_class):
+        found[labels.PRIORITY_CLASS] = priority
+    return found
 
 
 def _require_known(
@@ -290,5 +302,7 @@ def engine_labels(workload: pb.Workload) -> dict[str, str]:
     }
     if workload.engine.HasField("trainer"):
         ids[labels.ROLE] = workload.engine.trainer.role
+    elif workload.HasField("lease"):
+        ids[labels.ROLE] = labels.LEASE_ROLE
     checked = {key: names.label_value(key, value) for key, value in ids.items()}
     return labels.MANAGED_BY | checked | {labels.KIND: labels.ENGINE_KIND}

@@ -31,6 +31,8 @@ from windlass_agent.keeper.health import ALIVE, DRAINED, READY, STARTED
 
 DOOR_PORT, HEALTH_PORT = 8443, 8080
 KEEPER_MEMORY = 256 * MIB
+# Of a container for which another pod has asked for memory and processors.
+JOINED_REQUESTS = {"cpu": "10m", "memory": "0"}
 # Beyond the drain: the engine's own end.
 _END_SECONDS = 30
 # Of an engine that does not answer: nothing of it is worth waiting for.
@@ -48,7 +50,10 @@ def template(plan: EnginePlan, *, is_member: bool = False) -> Object:
     engines = settings.engines
     shm = min(engines.shm_bytes, plan.memory_bytes // 2)
     engine = _engine(plan, is_member=is_member)
-    spec = parts.pod_spec(settings, plan.accelerator, plan.name) | {
+    holder = plan.holder
+    claim = plan.name if holder is None else holder.claim
+    joins = holder is not None
+    spec = parts.pod_spec(settings, plan.accelerator, claim, joins=joins) | {
         "terminationGracePeriodSeconds": engines.drain + _END_SECONDS,
         "initContainers": [_keeper(plan, is_member=is_member), *server(plan, engine)],
         "containers": [completer(plan, engine)],
@@ -87,7 +92,10 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
         both["ephemeral-storage"] = str(plan.volume_bytes + plan.scratch_bytes + shared)
     claims, counted = parts.devices(plan.accelerator, plan.gpus)
     both |= counted
-    requests = {"cpu": text_of("cpu", round(1000 * engines.cpus))}
+    requests = {"cpu": text_of("cpu", round(1000 * engines.cpus))} | both
+    if plan.holder is not None:
+        # The pod that holds its devices has asked for them.
+        requests |= JOINED_REQUESTS
     # The other pods of a group end with the first.
     alive = {} if is_member else {"livenessProbe": _alive()}
     return (
@@ -96,7 +104,7 @@ def _engine(plan: EnginePlan, *, is_member: bool) -> Object:
         | {
             "command": plan.kind.command(spec),
             "workingDir": str(SCRATCH),
-            "resources": claims | {"requests": requests | both, "limits": both},
+            "resources": claims | {"requests": requests, "limits": both},
             # Every end of the pod waits for its open requests, whoever ends it.
             "lifecycle": {"preStop": {"httpGet": {"path": DRAINED, "port": HEALTH_PORT}}},
             "volumeMounts": [
@@ -137,7 +145,10 @@ def _keeper(plan: EnginePlan, *, is_member: bool) -> Object:
             *(["--leader", _LEADER] if is_member else []),
             *(["--tell-load"] if plan.tells_load and not is_member else []),
         ],
-        "resources": {"requests": {"cpu": "50m"} | memory, "limits": memory},
+        "resources": {
+            "requests": {"cpu": "50m"} | memory if plan.holder is None else dict(JOINED_REQUESTS),
+            "limits": memory,
+        },
         # The engine's container starts once the weights are there.
         "startupProbe": _probe(STARTED, every=1, failures=_FETCH_SECONDS),
         "volumeMounts": [

@@ -6,6 +6,7 @@ from typing import Any
 
 from windlass.kubernetes import names
 from windlass.kubernetes.labels import PREFIX
+from windlass_agent.executors.kubernetes.observe.snapshot import CLAIM
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 
@@ -62,8 +63,23 @@ def require_authority(settings: ClusterSettings) -> str:
     return settings.agent_ca
 
 
-def pod_spec(settings: ClusterSettings, device: Accelerator | None, claim: str) -> Object:
-    """The spec of a pod without containers; `claim` names its ResourceClaimTemplate."""
+def require_claimed(device: Accelerator | None) -> None:
+    """Raises Unrenderable for devices that pods cannot share, since each counts its own."""
+    if device is not None and not device.device_class:
+        raise Unrenderable(
+            "NoClaim",
+            f"Devices are shared by a claim, and {device.counted_as} is a counted resource here: "
+            "give the cluster an accelerator with a device_class (Dynamic Resource Allocation).",
+        )
+
+
+def pod_spec(
+    settings: ClusterSettings, device: Accelerator | None, claim: str, *, joins: bool = False
+) -> Object:
+    """The spec of a pod without containers.
+
+    `claim` names its ResourceClaimTemplate, or the claim of another pod that it joins.
+    """
     spec: Object = {
         "serviceAccountName": settings.service_account,
         "automountServiceAccountToken": False,
@@ -75,7 +91,8 @@ def pod_spec(settings: ClusterSettings, device: Accelerator | None, claim: str) 
         if device.runtime_class:
             spec["runtimeClassName"] = device.runtime_class
         if device.device_class:
-            spec["resourceClaims"] = [{"name": "accelerator", "resourceClaimTemplateName": claim}]
+            source = "resourceClaimName" if joins else "resourceClaimTemplateName"
+            spec["resourceClaims"] = [{"name": CLAIM, source: claim}]
     return spec
 
 
@@ -105,7 +122,7 @@ def devices(device: Accelerator | None, count: int) -> tuple[Object, dict[str, s
     if device is None:
         return {}, {}
     if device.device_class:
-        return {"claims": [{"name": "accelerator"}]}, {}
+        return {"claims": [{"name": CLAIM}]}, {}
     return {}, {device.resource: str(count)}
 
 

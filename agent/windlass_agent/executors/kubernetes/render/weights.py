@@ -18,7 +18,12 @@ _VOLUME = "store"
 
 
 def order_of(workload: pb.Workload) -> pb.EngineWorkload:
-    """The order of a workload's keeper; of a prefetch, the files alone."""
+    """The order of a workload's keeper: of a prefetch, the files alone; of a lease, none."""
+    if workload.HasField("lease"):
+        asked = workload.lease
+        return pb.EngineWorkload(
+            gpus=asked.gpus, accelerator=asked.accelerator, memory_bytes=asked.memory_bytes
+        )
     if not workload.HasField("prefetch"):
         return workload.engine
     return prefetched(workload.prefetch)

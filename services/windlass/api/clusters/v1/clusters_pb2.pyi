@@ -785,6 +785,7 @@ class Workload(google.protobuf.message.Message):
     NOTE_FIELD_NUMBER: builtins.int
     PREFETCH_FIELD_NUMBER: builtins.int
     ENGINE_TRAINING_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
     id: builtins.str
     kind: Global___WorkloadKind.ValueType
     owner: builtins.str
@@ -815,6 +816,8 @@ class Workload(google.protobuf.message.Message):
     def prefetch(self) -> Global___PrefetchWorkload: ...
     @property
     def engine_training(self) -> Global___EngineTrainingWorkload: ...
+    @property
+    def lease(self) -> Global___LeaseWorkload: ...
     def __init__(
         self,
         *,
@@ -836,10 +839,11 @@ class Workload(google.protobuf.message.Message):
         note: Global___ObjectNote | None = ...,
         prefetch: Global___PrefetchWorkload | None = ...,
         engine_training: Global___EngineTrainingWorkload | None = ...,
+        lease: Global___LeaseWorkload | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["engine", b"engine", "engine_training", b"engine_training", "guest", b"guest", "job", b"job", "note", b"note", "placement", b"placement", "prefetch", b"prefetch", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "engine_training", b"engine_training", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "prefetch", b"prefetch", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note", "prefetch", "engine_training"] | None: ...
+    def HasField(self, field_name: typing.Literal["engine", b"engine", "engine_training", b"engine_training", "guest", b"guest", "job", b"job", "lease", b"lease", "note", b"note", "placement", b"placement", "prefetch", b"prefetch", "resources", b"resources", "spec", b"spec"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster_id", b"cluster_id", "companions", b"companions", "desired", b"desired", "engine", b"engine", "engine_training", b"engine_training", "generation", b"generation", "guest", b"guest", "id", b"id", "job", b"job", "kind", b"kind", "lease", b"lease", "note", b"note", "organization_id", b"organization_id", "owner", b"owner", "placement", b"placement", "prefetch", b"prefetch", "project_id", b"project_id", "resources", b"resources", "spec", b"spec", "volumes", b"volumes"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["spec", b"spec"]) -> typing.Literal["job", "engine", "guest", "note", "prefetch", "engine_training", "lease"] | None: ...
 
 Global___Workload: typing_extensions.TypeAlias = Workload
 
@@ -1240,6 +1244,7 @@ class TrainerProcess(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     PROCESSES_FIELD_NUMBER: builtins.int
     TOKEN_SHA256_FIELD_NUMBER: builtins.int
+    LEASE_ID_FIELD_NUMBER: builtins.int
     role: builtins.str
     """`trainer` or `sampler`."""
     max_rank: builtins.int
@@ -1251,6 +1256,10 @@ class TrainerProcess(google.protobuf.message.Message):
     processes: builtins.int
     token_sha256: builtins.bytes
     """SHA-256 of the token that its caller shows."""
+    lease_id: builtins.str
+    """The workload of the lease whose devices it joins, of its own project; empty: it has its own, and
+    waits in its queue for them.
+    """
     def __init__(
         self,
         *,
@@ -1260,15 +1269,41 @@ class TrainerProcess(google.protobuf.message.Message):
         engine: builtins.str = ...,
         processes: builtins.int = ...,
         token_sha256: builtins.bytes = ...,
+        lease_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["engine", b"engine", "full", b"full", "max_rank", b"max_rank", "processes", b"processes", "role", b"role", "token_sha256", b"token_sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["engine", b"engine", "full", b"full", "lease_id", b"lease_id", "max_rank", b"max_rank", "processes", b"processes", "role", b"role", "token_sha256", b"token_sha256"]) -> None: ...
 
 Global___TrainerProcess: typing_extensions.TypeAlias = TrainerProcess
 
 @typing.final
-class PrefetchWorkload(google.protobuf.message.Message):
-    """The files of a model, to be fetched before an engine asks for them."""
+class LeaseWorkload(google.protobuf.message.Message):
+    """The files of a model, to be fetched before an engine asks for them.
+    A pod that holds devices of a cluster for others of its project, which join its claim: it is what
+    waits in the queue and counts against quota, with the memory of all of them.
+    """
 
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: builtins.int
+    ACCELERATOR_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    gpus: builtins.int
+    accelerator: builtins.str
+    """The accelerator, as of an engine; empty: any."""
+    memory_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        gpus: builtins.int = ...,
+        accelerator: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "gpus", b"gpus", "memory_bytes", b"memory_bytes"]) -> None: ...
+
+Global___LeaseWorkload: typing_extensions.TypeAlias = LeaseWorkload
+
+@typing.final
+class PrefetchWorkload(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: builtins.int
@@ -1982,6 +2017,7 @@ class Capacity(google.protobuf.message.Message):
     DRAINING_FIELD_NUMBER: builtins.int
     TRAINING_ENGINES_FIELD_NUMBER: builtins.int
     TRAINS_FIELD_NUMBER: builtins.int
+    SHARES_CLAIMS_FIELD_NUMBER: builtins.int
     slots: builtins.int
     """Jobs that may run at once on a process executor."""
     used_slots: builtins.int
@@ -2001,7 +2037,10 @@ class Capacity(google.protobuf.message.Message):
     draining: builtins.bool
     """The agent is about to stop: what goes through it ends, and new requests go elsewhere."""
     trains: builtins.bool
-    """It runs trainers of the tuning service."""
+    """It runs trainers of the tuning service, and has devices for them that several pods may claim
+    together.
+    """
+    shares_claims: builtins.bool
     @property
     def engines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -2081,9 +2120,10 @@ class Capacity(google.protobuf.message.Message):
         draining: builtins.bool = ...,
         training_engines: collections.abc.Iterable[builtins.str] | None = ...,
         trains: builtins.bool = ...,
+        shares_claims: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["direct", b"direct", "each_engine", b"each_engine", "held_by_engines", b"held_by_engines"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "draining", b"draining", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "training_engines", b"training_engines", "trains", b"trains", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backends", b"backends", "cpus", b"cpus", "devices", b"devices", "direct", b"direct", "draining", b"draining", "each_engine", b"each_engine", "engine_priorities", b"engine_priorities", "engine_slots", b"engine_slots", "engines", b"engines", "gpus", b"gpus", "grouped_engines", b"grouped_engines", "held_by_engines", b"held_by_engines", "keeps_models", b"keeps_models", "libraries", b"libraries", "memory_bytes", b"memory_bytes", "model_versions", b"model_versions", "node_shapes", b"node_shapes", "shares_claims", b"shares_claims", "sleeping_engines", b"sleeping_engines", "slots", b"slots", "training_engines", b"training_engines", "trains", b"trains", "used_cpus", b"used_cpus", "used_engine_slots", b"used_engine_slots", "used_gpus", b"used_gpus", "used_memory_bytes", b"used_memory_bytes", "used_slots", b"used_slots"]) -> None: ...
 
 Global___Capacity: typing_extensions.TypeAlias = Capacity
 

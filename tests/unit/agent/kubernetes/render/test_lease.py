@@ -1,0 +1,142 @@
+"""Rendering of leases, and of trainers that join their claim: golden files and rules."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.agent.kubernetes.render.test_engine import GIB
+from tests.unit.agent.kubernetes.render.test_trainer_pods import trainer, with_trainers
+from tests.unit.agent.kubernetes.test_tracked_engine import POD
+
+from windlass.api.clusters.v1 import clusters_pb2 as pb
+from windlass_agent.executors.kubernetes.render.engine import render
+from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
+from windlass_agent.executors.kubernetes.render.lease import render_lease
+from windlass_agent.executors.kubernetes.settings import ClusterSettings
+from windlass_agent.kube.errors import Unrenderable
+
+GOLDEN = Path(__file__).parent / "golden"
+COVERED = frozenset({"cpu", "memory", "gpu.example.com"})
+HOLDER = replace(POD, name="windlass-engine-lease-1-x", claim="windlass-engine-lease-1-x-accel-7k")
+
+
+def lease(queue: str = "claimed", namespace: str = "team-a", **changes: Any) -> pb.Workload:
+    asked: dict[str, Any] = {"gpus": 1, "memory_bytes": 8 * GIB}
+    return pb.Workload(
+        id="lease-1", cluster_id="cl-1", project_id="proj_A", generation=3,
+        desired=pb.DESIRED_STATE_RUNNING,
+        placement=pb.Placement(namespace=namespace, queue=queue, priority_class="batch"),
+        lease=pb.LeaseWorkload(**asked | changes),
+    )  # fmt: skip
+
+
+def worker() -> pb.Workload:
+    made = trainer("claimed", gpus=1, lease_id="lease-1")
+    made.engine.memory_bytes = 2 * GIB
+    return made
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    if name == "lease":
+        return render_lease(lease(), with_trainers(), COVERED, None)
+    return render(EnginePlan.of(worker(), with_trainers(), COVERED, None, HOLDER))
+
+
+@pytest.mark.parametrize("name", ["lease", "leased-trainer"])
+def test_they_are_what_they_were(name: str) -> None:
+    """`python -m tests.unit.agent.kubernetes.render.test_lease` writes the files anew."""
+    golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
+    assert json.loads(json.dumps(rendered(name))) == golden
+
+
+def test_the_lease_alone_is_queued_and_asks_for_the_memory_of_all() -> None:
+    (template, body), (leased,) = rendered("lease"), rendered("leased-trainer")
+    queue, pod = "kueue.x-k8s.io/queue-name", body["spec"]["template"]
+    assert body["metadata"]["labels"][queue] == pod["metadata"]["labels"][queue] == "claimed"
+    assert template["kind"] == "ResourceClaimTemplate"
+    (holder,) = pod["spec"]["containers"]
+    assert holder["resources"]["requests"]["memory"] == str(8 * GIB)
+    assert pod["spec"]["resourceClaims"] == [
+        {"name": "accelerator", "resourceClaimTemplateName": template["metadata"]["name"]}
+    ]
+    # Nothing of it can be read or run by others.
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert holder["securityContext"]["readOnlyRootFilesystem"] is True
+    made = leased["spec"]["template"]
+    for item in (leased["metadata"], made["metadata"]):
+        assert not [one for one in item["labels"] if one.startswith("kueue.x-k8s.io/")]
+    assert made["spec"]["resourceClaims"] == [
+        {"name": "accelerator", "resourceClaimName": HOLDER.claim}
+    ]
+    for container in (*made["spec"]["initContainers"], *made["spec"]["containers"]):
+        assert container["resources"]["requests"]["memory"] == "0"
+        assert int(container["resources"]["limits"]["memory"]) > 0
+    (owner,) = leased["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Pod", HOLDER.uid)
+
+
+def test_an_overlay_changes_neither_its_memory_nor_its_command() -> None:
+    engine = {
+        "name": "engine",
+        "env": [{"name": "A", "value": "1"}],
+        "resources": {"requests": {"memory": "1Mi"}, "limits": {"memory": "1Mi"}},
+    }
+    keeper = {"name": "keeper", "env": [{"name": "B", "value": "2"}]}
+    document = with_trainers().model_dump()
+    document["engines"]["overlay"] = {
+        "spec": {"containers": [engine], "initContainers": [keeper], "volumes": [{"name": "v"}]}
+    }
+    settings = ClusterSettings.model_validate(document)
+    _, body = render_lease(lease(), settings, COVERED, None)
+    spec = body["spec"]["template"]["spec"]
+    (holder,) = spec["containers"]
+    assert holder["resources"]["limits"] == {"memory": str(8 * GIB)}
+    assert {"name": "A", "value": "1"} in holder["env"]
+    assert "initContainers" not in spec
+    assert {"name": "v"} in spec["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (lease("main"), "NoClaim"),
+        (lease(namespace=""), "NoNamespace"),
+        (lease(namespace="A b"), "BadName"),
+        (lease(accelerator="H200"), "NoAccelerator"),
+    ],
+)
+def test_what_cannot_be_shared_says_why(made: pb.Workload, reason: str) -> None:
+    with pytest.raises(Unrenderable) as refused:
+        render_lease(made, with_trainers(), {"cpu", "memory", "nvidia.com/gpu"}, None)
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize("bad", [{"gpus": 0}, {"gpus": 65}, {"memory_bytes": 0}])
+def test_a_lease_without_bounds_is_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="out of bounds"):
+        render_lease(lease(**bad), with_trainers(), COVERED, None)
+
+
+def test_a_worker_does_not_join_counted_devices() -> None:
+    counted = trainer("main", gpus=1, lease_id="lease-1")
+    with pytest.raises(Unrenderable, match="shared by a claim"):
+        EnginePlan.of(counted, with_trainers(), {"nvidia.com/gpu"}, None, HOLDER)
+
+
+def test_another_size_is_another_lease() -> None:
+    found = {digest(one) for one in (lease(), lease(gpus=2), lease(memory_bytes=GIB), worker())}
+    assert len(found) == 4
+
+
+def main() -> None:
+    """Writes the golden files."""
+    for name in ("lease", "leased-trainer"):
+        text = yaml.safe_dump_all(rendered(name), sort_keys=False)
+        (GOLDEN / f"{name}.yaml").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
