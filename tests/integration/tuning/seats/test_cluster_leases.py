@@ -6,6 +6,7 @@ The cluster is a fake that runs at once what it is told, but for what a test wit
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from windlass.api.models.v1 import models_pb2
 from windlass.core.config.tuning import SeatsSection
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
+from windlass.core.rpc.following import BEAT_SECONDS
 from windlass.tuning.leases.assembly import ledgers
 from windlass.tuning.leases.keeping import LeaseKeeper
 from windlass.tuning.leases.seating import LeasedProcess, LeasedSeat, LeasedSeating, LeasedWork
@@ -52,7 +54,8 @@ class FakeCluster:
         # Phases in place of those that come by themselves, by role.
         self.withheld: dict[str, tuple[Any, str, str]] = {}
         self.ends_slowly = False
-        self._watches: list[asyncio.Queue[pb.StatusDelta]] = []
+        self.watches: list[asyncio.Queue[pb.StatusDelta]] = []
+        self._statuses: dict[str, pb.WorkloadStatus] = {}
 
     async def PutWorkload(self, request: pb.PutWorkloadRequest) -> None:
         made = request.workload
@@ -73,12 +76,14 @@ class FakeCluster:
         status = pb.WorkloadStatus(
             workload_id=workload_id, phase=phase, reason=reason, message=message
         )
-        for watch in self._watches:
+        self._statuses[workload_id] = status
+        for watch in self.watches:
             watch.put_nowait(pb.StatusDelta(statuses=[status]))
 
     def WatchStatus(self, request: Any, **options: Any) -> "Watching":
         watch: asyncio.Queue[pb.StatusDelta] = asyncio.Queue()
-        self._watches.append(watch)
+        watch.put_nowait(pb.StatusDelta(snapshot=True, statuses=self._statuses.values()))
+        self.watches.append(watch)
         return Watching(watch)
 
     async def ResolveModel(self, request: Any) -> models_pb2.ResolvedModel:
@@ -96,7 +101,10 @@ class Watching:
         return self
 
     async def __anext__(self) -> pb.StatusDelta:
-        return await self.queue.get()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEAT_SECONDS):
+                return await self.queue.get()
+        return pb.StatusDelta()
 
     def cancel(self) -> None:
         """Ends nothing."""
@@ -203,7 +211,7 @@ async def started(
     kept = LeaseKeeper(store, keeper, ledgers(database, Wake(url), settings, keeper))
     work = LeasedWork(kept, store, workloads, keeper, nothing, sockets)
     server = Server(keeper, kept, work, [asyncio.create_task(keeper.run())])
-    await until(lambda: len(cluster._watches) >= int(name))
+    await until(lambda: len(cluster.watches) >= int(name))
     return server
 
 
