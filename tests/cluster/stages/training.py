@@ -33,7 +33,10 @@ BASE, CLUSTER = "toy", "east"
 SECONDS = 400.0
 # Less than a client waits for one answer.
 _ASKED_SECONDS = 3.0
-_LEFT = "deployments,replicasets,pods,workloads,resourceclaims,persistentvolumeclaims"
+_LEFT = (
+    "deployments,replicasets,pods,workloads,resourceclaims,resourceclaimtemplates,"
+    "persistentvolumeclaims"
+)
 
 
 @dataclass
@@ -163,11 +166,17 @@ class TrainingStage:
         with psycopg.connect(self.database, autocommit=True) as connection:
             return [str(one) for (one,) in connection.execute(query).fetchall()]
 
+    def numbers(self, query: str) -> list[int]:
+        """The same of whole numbers."""
+        return [int(one) for one in self.ids(query)]
+
     def left(self) -> dict[str, list[str]]:
         """Everything that runs may leave, by where it lies."""
         data, cluster = self.journey.windlass.data, self.journey.clusters[CLUSTER]
         found = {
             "pods": self.ids("SELECT id FROM tuning_pods"),
+            "devices": self.ids("SELECT id FROM tuning_leases WHERE device <> 'cpu'"),
+            "seats": self.ids("SELECT id FROM tuning_seats"),
             # A row stays for a while once its cluster has nothing of it.
             "workloads": self.ids(
                 "SELECT id FROM clusters_workloads WHERE owner = 'tuning' AND collected_at IS NULL"
@@ -182,15 +191,24 @@ class TrainingStage:
 
 
 @contextlib.contextmanager
-def training_stage(clusters: Clusters, database_url: str) -> Iterator[TrainingStage]:
-    """A stage whose server trains on this machine where no cluster is named."""
+def training_stage(
+    clusters: Clusters,
+    database_url: str,
+    *,
+    quota_bytes: int = QUOTA_BYTES,
+    seats: dict[str, Any] | None = None,
+) -> Iterator[TrainingStage]:
+    """A stage whose server trains on this machine where no cluster is named.
+
+    With `seats`, that section of its settings, pods of the cluster claim devices.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("TINKER_TELEMETRY", "0")
         cluster = stack.enter_context(clusters.open(CLUSTER))
         folder = stack.enter_context(reachable_folder())
         windlass, address = stack.enter_context(platform(folder, {CLUSTER: cluster}))
         base = make_model(folder / "toy")
-        _trains(windlass.configs["all"], base, database_url)
+        _trains(windlass.configs["all"], base, database_url, seats or {})
         stack.enter_context(running(windlass))
         owner = stack.enter_context(windlass.http())
         made = Journey(windlass, owner, {CLUSTER: cluster}, address)
@@ -200,6 +218,11 @@ def training_stage(clusters: Clusters, database_url: str) -> Iterator[TrainingSt
             image = {"image": found["image"], "python": found["python"]}
             trainers = image | {"memory_bytes": ENGINE_BYTES}
             engines = engine_section(found) | {"trainers": trainers}
+            if seats:
+                # The node has few processors, of which others have most.
+                engines["cpus"] = 0.05
+                device = {"device_class": cluster.device_class(), "device": "cpu"}
+                found["accelerators"] = [device | {"queues": [made.queue]}]
             return found | {"patience": {"setup": 3}, "engines": engines}
 
         agent = joined(
@@ -207,7 +230,7 @@ def training_stage(clusters: Clusters, database_url: str) -> Iterator[TrainingSt
         )
         made.agents[CLUSTER] = stack.enter_context(agent)
         made.ids[CLUSTER] = made.agents[CLUSTER].cluster_id
-        made.share_out(CLUSTER, memory=QUOTA_BYTES)
+        made.share_out(CLUSTER, memory=quota_bytes)
         with Client(windlass.url, windlass.owner_key) as client:
             client.models.import_folder(BASE, base, for_everyone=True)
         for name, urgent in (("readers", False), ("urgent", True)):
@@ -216,13 +239,14 @@ def training_stage(clusters: Clusters, database_url: str) -> Iterator[TrainingSt
         yield TrainingStage(made, database_url.replace("+psycopg", ""))
 
 
-def _trains(config: Path, base: Path, database_url: str) -> None:
+def _trains(config: Path, base: Path, database_url: str, seats: dict[str, Any]) -> None:
     document = yaml.safe_load(config.read_text())
     document["agent"] = {"enabled": False}
     document["database"] = {"url": database_url}
     document["tuning"] = {
         "trainer": "lora",
         "model_folders": {BASE: str(base)},
-        "full_parameter_trainers": 2,
+        "full_parameter_trainers": 3 if seats else 2,
+        "seats": seats,
     }
     config.write_text(yaml.safe_dump(document))
