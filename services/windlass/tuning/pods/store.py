@@ -83,6 +83,8 @@ class PodStore:
             .join(operations, pods.c.owner.in_((operations.c.run_id, session_id)))
             .where(_RUNS, pods.c.project_id == project_id)
             .where(operations.c.id == operation_id, operations.c.project_id == project_id, QUEUED)
+            # A replica that waits is no reason while an older one serves.
+            .order_by(pods.c.created_at)
             .limit(1)
         )
         async with self._database.autocommit() as connection:
