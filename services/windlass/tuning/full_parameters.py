@@ -63,7 +63,8 @@ class FullParameterBounds:
             )
         if samplers > self.trainers:
             raise InvalidArgument(
-                f"{REPLICAS} is {samplers}, and at most {self.trainers} sample for one session here.",
+                f"{REPLICAS} is {samplers}, and at most {self.trainers} sample for one session "
+                "here.",
                 param="user_metadata",
             )
         self._require_memory(model, max(wished, 1))

@@ -19,8 +19,8 @@ from windlass.tuning_api.trainers.session_samplers import SessionSamplers
 class DedicatedTrainers:
     """Implements `Trainer`: has one made for each run, and ends it; prompts are for the samplers.
 
-    What is asked for bounds the trainers; samplers have a bound of their own, since they hold nothing
-    that is not saved.
+    What is asked for bounds the trainers; samplers have a bound of their own, since they hold
+    nothing that is not saved.
     """
 
     def __init__(self, make_trainer: Callable[[Run], Trainer], samplers: SessionSamplers):

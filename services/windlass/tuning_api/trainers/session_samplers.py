@@ -67,8 +67,8 @@ class _Group:
 class SessionSamplers:
     """Has samplers made for sessions, and ends them.
 
-    A prompt goes to the sampler that has the fewest. One more is started beside the prompts once all
-    are busy, so that none waits for a seat while another sampler answers.
+    A prompt goes to the sampler that has the fewest. One more is started beside the prompts once
+    all are busy, so that none waits for a seat while another sampler answers.
     """
 
     def __init__(self, make: Callable[[SampleRequest, int], StartedSampler], *, most: int):
