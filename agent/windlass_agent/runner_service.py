@@ -18,14 +18,12 @@ from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core.errors import REASON_KEY, AppError, from_rpc, to_metadata
 from windlass.core.killpoints import reach
 from windlass.core.rpc.auth import digest
-from windlass.core.rpc.clients import CHANNEL_OPTIONS
+from windlass.core.rpc.clients import PINGED_OPTIONS
 from windlass_agent.control_plane.connection import CALL_SECONDS, ControlPlane
 
 SUPERSEDED = "attempt_superseded"
 # Models that grade may have to be loaded first.
 GRADE_SECONDS = 100.0
-# Runners ping while idle; the default answers that with GOAWAY too_many_pings.
-SERVER_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
@@ -174,7 +172,7 @@ class RunnerServer:
     def __init__(self, socket: Path, tokens: RunnerTokens, control: ControlPlane):
         self.address = f"unix://{socket}"
         self._socket = socket
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=500)
+        self._server = grpc.aio.server(options=PINGED_OPTIONS, maximum_concurrent_rpcs=500)
         rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
 
     async def start(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 
 from windlass.api.trainer.v1.trainer_pb2_grpc import add_TrainerServiceServicer_to_server
-from windlass.core.rpc.clients import CHANNEL_OPTIONS
+from windlass.core.rpc.clients import PINGED_OPTIONS
 from windlass.core.telemetry import configure_logging, logger
 from windlass.tuning_api.trainers.described import UnreadableModel
 from windlass.tuning_api.trainers.engines import UnknownEngine
@@ -103,7 +103,7 @@ async def _serve(trainer: Trainer, digest: bytes, options: argparse.Namespace) -
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = grpc.aio.server(options=CHANNEL_OPTIONS)
+    server = grpc.aio.server(options=PINGED_OPTIONS)
     servicer = TrainerServicer(trainer, token_sha256=digest, checkpoints=options.checkpoints)
     add_TrainerServiceServicer_to_server(servicer, server)
     server.add_insecure_port(options.listen or f"unix:{options.socket}")

@@ -14,6 +14,7 @@ from windlass.tuning.domain import (
     ENDS,
     FULL,
     OPTIMIZERS,
+    REPLICAS,
     Reader,
     valid_metadata,
     valid_name,
@@ -161,7 +162,12 @@ def session_query(request: pb.SearchSessionsRequest, *, alive_since: int) -> Ses
 
 
 def merged(session: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Metadata of a run: its session's options hold for it where it says nothing else."""
+    """Metadata of a run: its session's options hold for it where it says nothing else.
+
+    Raises InvalidArgument for what only a session has.
+    """
     options = {key: value for key, value in session.items() if key.startswith("windlass.")}
+    if own.get(REPLICAS, options.get(REPLICAS)) != options.get(REPLICAS):
+        raise InvalidArgument(f"{REPLICAS} is an option of sessions.", param="user_metadata")
     valid_metadata(orjson.dumps(options | own).decode())
     return options | own

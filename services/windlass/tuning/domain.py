@@ -15,11 +15,13 @@ SCHEME = "tinker://"
 STATES, SAMPLERS, EXTERNAL = "weights", "sampler_weights", "external_weights"
 OPTIMIZERS = frozenset({"adamw", "dimuon"})
 # Options that the SDK has no word for, and the kind of each.
-EXCLUSIVE, FULL, PROCESSES, CLUSTER, RESOURCES = (
-    "windlass.exclusive", "windlass.full_parameters", "windlass.processes", "windlass.cluster",
-    "windlass.resources",
+EXCLUSIVE, FULL, PROCESSES, REPLICAS, CLUSTER, RESOURCES = (
+    "windlass.exclusive", "windlass.full_parameters", "windlass.processes", "windlass.replicas",
+    "windlass.cluster", "windlass.resources",
 )  # fmt: skip
-OPTIONS = {EXCLUSIVE: bool, FULL: bool, PROCESSES: int, CLUSTER: str, RESOURCES: dict}
+OPTIONS = {
+    EXCLUSIVE: bool, FULL: bool, PROCESSES: int, REPLICAS: int, CLUSTER: str, RESOURCES: dict,
+}  # fmt: skip
 OPTION_PREFIX = "windlass."
 ENDS = frozenset({"success", "errored", "interrupted"})
 TEXT_LENGTH = 256

@@ -5,7 +5,7 @@ from typing import Any
 
 from windlass.core.config.tuning import TuningSection
 from windlass.core.errors import FailedPrecondition, InvalidArgument
-from windlass.tuning.domain import FULL, PROCESSES, count_option, option
+from windlass.tuning.domain import FULL, PROCESSES, REPLICAS, count_option, option
 from windlass.tuning_api.trainers.records import TrainableModel
 
 # In float32: a weight, its gradient, two moments, and the gradients before an operation that adds
@@ -41,15 +41,16 @@ class FullParameterBounds:
         self, model: TrainableModel, settings: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
         """Raises InvalidArgument or FailedPrecondition for a run that is not to be begun."""
-        wished = count_option(metadata, PROCESSES)
+        wished, samplers = (count_option(metadata, one) for one in (PROCESSES, REPLICAS))
         if not is_full(settings):
             if option(metadata, FULL):
                 raise InvalidArgument(
                     f"The checkpoint is one of an adapter, and the session has {FULL}.",
                     param="path",
                 )
-            if wished:
-                raise InvalidArgument(f"{PROCESSES} needs {FULL}.", param="user_metadata")
+            if wished or samplers:
+                needing = PROCESSES if wished else REPLICAS
+                raise InvalidArgument(f"{needing} needs {FULL}.", param="user_metadata")
             return
         if not self.trainers:
             raise FailedPrecondition(
@@ -60,6 +61,12 @@ class FullParameterBounds:
         if wished > self.processes:
             raise InvalidArgument(
                 f"{PROCESSES} is {wished}, and at most {self.processes} train one model here.",
+                param="user_metadata",
+            )
+        if samplers > self.trainers:
+            raise InvalidArgument(
+                f"{REPLICAS} is {samplers}, and at most {self.trainers} sample for one session "
+                "here.",
                 param="user_metadata",
             )
         self._require_memory(model, max(wished, 1))

@@ -23,13 +23,14 @@ from windlass.api.runner.v1 import runner_pb2_grpc as rpc
 from windlass.core import telemetry
 from windlass.core.errors import Unavailable
 from windlass.core.rpc.auth import digest
+from windlass.core.rpc.clients import PINGED_OPTIONS
 from windlass.tunnel.authority import Authority, is_stale
 from windlass_agent.control_plane.connection import ControlPlane
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.parts import AUDIENCE
 from windlass_agent.kube import Kube, KubeError
 from windlass_agent.kube.resources import TOKENREVIEWS
-from windlass_agent.runner_service import SERVER_OPTIONS, Registered, RunnerServicer
+from windlass_agent.runner_service import Registered, RunnerServicer
 
 _PODS = "authentication.kubernetes.io/pod-name"
 _PODS_UID = "authentication.kubernetes.io/pod-uid"
@@ -169,7 +170,7 @@ class RunnerListener:
         self._listen = listen
         self._host = host
         self._certificate = b""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=4000)
+        self._server = grpc.aio.server(options=PINGED_OPTIONS, maximum_concurrent_rpcs=4000)
         rpc.add_RunnerServiceServicer_to_server(RunnerServicer(tokens, control), self._server)
         add_KeeperServiceServicer_to_server(keepers, self._server)
 

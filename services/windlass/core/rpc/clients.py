@@ -38,6 +38,9 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
 )
+# Of a server that such a channel reaches. gRPC's default answers
+# pings between two words of the server with GOAWAY too_many_pings, which ends calls of minutes.
+PINGED_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 
 class _Channel:

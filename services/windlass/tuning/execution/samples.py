@@ -11,7 +11,7 @@ from windlass.core import telemetry
 from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.objects import ObjectNotFound, ObjectStoreError
 from windlass.tuning.blobs import Blobs
-from windlass.tuning.domain import Reader, cluster_choice, parse_path
+from windlass.tuning.domain import REPLICAS, Reader, cluster_choice, count_option, parse_path
 from windlass.tuning.execution.conversion import (
     failed_result,
     failed_with,
@@ -27,12 +27,7 @@ from windlass.tuning.storage.execution import ExecutionStore
 from windlass.tuning.storage.outcomes import Spent
 from windlass.tuning.storage.sessions import TuningSessionStore
 from windlass.tuning_api.trainers.port import Trainer, TrainerLost
-from windlass.tuning_api.trainers.records import (
-    ClusterChoice,
-    OperationFailed,
-    SampleRequest,
-    Samples,
-)
+from windlass.tuning_api.trainers.records import OperationFailed, SampleRequest, Samples
 from windlass.tuning_api.trainers.seats import SeatAwaited, SeatRefused
 
 log = telemetry.logger("tuning")
@@ -92,9 +87,7 @@ class SampleWorker:
             async with self._adapter(owner, checkpoint_id, session_id) as adapter:
                 asked = sample_request(wish, model, adapter, operation.project_id)
                 if adapter is not None and is_model(adapter):
-                    own = session_id if session_id != NO_SAMPLER else operation.project_id
-                    cluster = await self._cluster(operation.project_id, session_id)
-                    asked = replace(asked, session_id=own, cluster=cluster)
+                    asked = await self._own(asked, operation.project_id, session_id)
                 answer = await self._answer(asked)
         except (InvalidArgument, NotFound) as error:
             return failed_with(error.message, error.reason, "user"), base_model, None
@@ -141,13 +134,18 @@ class SampleWorker:
             owner = await self._checkpoints.owner(reader, checkpoint_id, sampler.path)
         return sampler.base_model, checkpoint_id, owner
 
-    async def _cluster(self, project_id: str, session_id: str) -> ClusterChoice:
-        """The cluster that a session's processes are to be in; raises NotFound."""
+    async def _own(self, asked: SampleRequest, project_id: str, session_id: str) -> SampleRequest:
+        """The request for samplers of its session, or its project; raises NotFound."""
         if session_id == NO_SAMPLER:
-            return ClusterChoice()
+            return replace(asked, session_id=project_id)
         session = await self._sessions.get(project_id, session_id)
         self._sampled.add(session_id)
-        return cluster_choice(session.user_metadata)
+        return replace(
+            asked,
+            session_id=session_id,
+            replicas=max(count_option(session.user_metadata, REPLICAS), 1),
+            cluster=cluster_choice(session.user_metadata),
+        )
 
     @asynccontextmanager
     async def _adapter(

@@ -1,10 +1,7 @@
-"""Trainers of which each has one run, and samplers of which each serves one session."""
+"""Trainers of which each has one run, beside samplers of which each serves one session."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from windlass.tuning_api.trainers.port import RunNotOpen, Trainer
 from windlass.tuning_api.trainers.records import (
@@ -16,36 +13,20 @@ from windlass.tuning_api.trainers.records import (
     Samples,
     TrainableModel,
 )
-
-
-@dataclass(eq=False)
-class _Sampler:
-    trainer: Trainer
-    calls: int = 0
-    is_leaving: bool = False
+from windlass.tuning_api.trainers.session_samplers import SessionSamplers
 
 
 class DedicatedTrainers:
-    """Implements `Trainer`: has one made for each run, and for each session's prompts; ends them.
+    """Implements `Trainer`: has one made for each run, and ends it; prompts are for the samplers.
 
-    What is asked for bounds the trainers; samplers have a bound here, since they hold nothing that
-    is not saved.
+    What is asked for bounds the trainers; samplers have a bound of their own, since they hold
+    nothing that is not saved.
     """
 
-    def __init__(
-        self,
-        make_trainer: Callable[[Run], Trainer],
-        make_sampler: Callable[[SampleRequest], Trainer],
-        *,
-        most_samplers: int,
-    ):
+    def __init__(self, make_trainer: Callable[[Run], Trainer], samplers: SessionSamplers):
         self._make_trainer = make_trainer
-        self._make_sampler = make_sampler
-        self._most_samplers = most_samplers
+        self._samplers = samplers
         self._trainers: dict[str, Trainer] = {}
-        # By session and base model, the least recently used first.
-        self._samplers: OrderedDict[tuple[str, str], _Sampler] = OrderedDict()
-        self._changed = asyncio.Condition()
 
     @property
     def base_models(self) -> Sequence[TrainableModel]:
@@ -66,9 +47,8 @@ class DedicatedTrainers:
         return await trainer.execute(run_id, operations)
 
     async def sample(self, request: SampleRequest) -> Samples | OperationFailed:
-        """Continues a prompt with the session's sampler; waits for room. Raises TrainerLost."""
-        async with self._sampler(request) as trainer:
-            return await trainer.sample(request)
+        """Continues a prompt with a sampler of its session. Raises TrainerLost."""
+        return await self._samplers.sample(request)
 
     async def close(self, run_id: str) -> None:
         """Ends the run's trainer, and its session's samplers once they have answered.
@@ -77,51 +57,10 @@ class DedicatedTrainers:
         """
         if trainer := self._trainers.pop(run_id, None):
             await trainer.stop()
-        session_id = run_id.partition(":")[0]
-        async with self._changed:
-            for key, sampler in list(self._samplers.items()):
-                if key[0] == session_id:
-                    sampler.is_leaving = True
-                    await self._end_left(key, sampler)
+        await self._samplers.end(run_id.partition(":")[0])
 
     async def stop(self) -> None:
         """Ends all of them."""
-        every = [*self._trainers.values(), *(one.trainer for one in self._samplers.values())]
+        every = tuple(self._trainers.values())
         self._trainers.clear()
-        self._samplers.clear()
-        await asyncio.gather(*(one.stop() for one in every))
-
-    @asynccontextmanager
-    async def _sampler(self, request: SampleRequest) -> AsyncIterator[Trainer]:
-        key = request.session_id, request.base_model
-        async with self._changed:
-            while (sampler := await self._found(key, request)) is None:
-                await self._changed.wait()
-            sampler.calls += 1
-        try:
-            yield sampler.trainer
-        finally:
-            async with self._changed:
-                sampler.calls -= 1
-                await self._end_left(key, sampler)
-                self._changed.notify_all()
-
-    async def _found(self, key: tuple[str, str], request: SampleRequest) -> _Sampler | None:
-        """The session's sampler, or a new one in the place of one that nobody asks."""
-        if (found := self._samplers.get(key)) is not None:
-            if found.is_leaving:
-                return None
-            self._samplers.move_to_end(key)
-            return found
-        if len(self._samplers) >= self._most_samplers:
-            idle = next((one for one, held in self._samplers.items() if not held.calls), None)
-            if idle is None:
-                return None
-            await self._samplers.pop(idle).trainer.stop()
-        made = self._samplers[key] = _Sampler(self._make_sampler(request))
-        return made
-
-    async def _end_left(self, key: tuple[str, str], sampler: _Sampler) -> None:
-        if sampler.is_leaving and not sampler.calls and self._samplers.get(key) is sampler:
-            del self._samplers[key]
-            await sampler.trainer.stop()
+        await asyncio.gather(self._samplers.stop(), *(one.stop() for one in every))

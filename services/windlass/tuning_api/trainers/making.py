@@ -18,6 +18,7 @@ from windlass.tuning_api.trainers.records import Run, SampleRequest, TrainableMo
 from windlass.tuning_api.trainers.remote.process import TrainerCommand
 from windlass.tuning_api.trainers.remote.trainer import RemoteTrainer
 from windlass.tuning_api.trainers.seats import SeatedWorkload, Seating
+from windlass.tuning_api.trainers.session_samplers import SessionSamplers
 
 
 def check_trainer(settings: TuningSection) -> list[Finding]:
@@ -54,14 +55,14 @@ def make_trainer(
     models = {name: _model(settings, name, command) for name, command in commands.items()}
     idle_seconds = settings.trainer_idle_seconds
 
-    def dedicated(workload: SeatedWorkload, *, engine: str, processes: int) -> Trainer:
+    def dedicated(workload: SeatedWorkload, *, engine: str, processes: int) -> RemoteTrainer:
         name = workload.base_model
         command = replace(commands[name], is_full=True, engine=engine, processes=processes)
         return RemoteTrainer(
             models[name], command, idle_seconds=idle_seconds, seating=seating, workload=workload
         )
 
-    def placed(wish: PodWish, workload: SeatedWorkload) -> Trainer:
+    def placed(wish: PodWish, workload: SeatedWorkload) -> RemoteTrainer:
         """A trainer of its own, in the cluster that is named or here."""
         if not wish.cluster or elsewhere is None:
             return dedicated(workload, engine=wish.engine, processes=wish.processes)
@@ -84,7 +85,7 @@ def make_trainer(
         )
         return placed(wish, SeatedWorkload(run.base_model, run.id, model.parameters))
 
-    def sampler_of(request: SampleRequest) -> Trainer:
+    def sampler_of(request: SampleRequest, replica: int) -> RemoteTrainer:
         # What was saved is a model, whatever engine trained it.
         wish = PodWish(
             "sampler",
@@ -94,7 +95,8 @@ def make_trainer(
             max_rank=settings.max_rank,
             resources=request.cluster.resources,
         )
-        return placed(wish, SeatedWorkload(request.base_model, request.session_id))
+        workload = SeatedWorkload(request.base_model, request.session_id, replica=replica)
+        return placed(wish, workload)
 
     return TrainersByModel(
         [
@@ -102,7 +104,7 @@ def make_trainer(
             for name, command in commands.items()
         ],
         DedicatedTrainers(
-            trainer_of, sampler_of, most_samplers=max(settings.full_parameter_trainers, 1)
+            trainer_of, SessionSamplers(sampler_of, most=max(settings.full_parameter_trainers, 1))
         ),
     )
 

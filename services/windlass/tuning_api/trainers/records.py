@@ -220,6 +220,8 @@ class SampleRequest:
     project_id: str = ""
     # Whose sampler continues it, where `adapter` is a model of its own.
     session_id: str = ""
+    # Samplers that its session asked for.
+    replicas: int = 1
     cluster: ClusterChoice = NO_CHOICE
 
 

@@ -25,6 +25,8 @@ class SeatedWorkload:
     """The one run or session that it is for; empty: all who name the model share it."""
     trained: int = 0
     """Parameters that it trains beside an adapter's."""
+    replica: int = 0
+    """Which one of several that its owner has."""
 
 
 class ResidentProcess(Protocol):

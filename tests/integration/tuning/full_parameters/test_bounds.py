@@ -36,6 +36,7 @@ async def test_what_is_not_to_be_is_refused_by_its_field(front: Front) -> None:
             ({"user_metadata": {"windlass.processes": 0}}, "user_metadata"),
             ({"user_metadata": {"windlass.processes": "two"}}, "user_metadata"),
             ({"user_metadata": {"windlass.processes": True}}, "user_metadata"),
+            ({"user_metadata": {"windlass.replicas": 1}}, "user_metadata"),
             ({"user_metadata": {"windlass.full_parameters": 1.5}}, "user_metadata"),
             ({"user_metadata": {"windlass.full_parameter": True}}, "user_metadata"),
             (
@@ -49,6 +50,22 @@ async def test_what_is_not_to_be_is_refused_by_its_field(front: Front) -> None:
         run = (await client.result(made))["model_id"]
         info = await client.post("get_info", {"model_id": run})
         assert (info["is_lora"], info["lora_rank"]) == (False, 0)
+
+
+@pytest.mark.parametrize("front", [ONE], indirect=True)
+async def test_samplers_are_as_many_as_may_sample_here(front: Front) -> None:
+    async with front.http() as http:
+        client = await session(http, **{"windlass.replicas": "2"})
+        refused = await asked(client, 0, 400)
+        assert refused["param"] == "user_metadata"
+        assert "windlass.replicas is 2, and at most 1 sample for one session here" in str(refused)
+        adapter = {"windlass.full_parameters": False, "windlass.replicas": "2"}
+        refused = await asked(client, 0, 400, user_metadata=adapter)
+        assert "windlass.replicas needs windlass.full_parameters" in str(refused)
+        for wrong in (0, "two", True, 10_000):
+            body = {"sdk_version": "x", "user_metadata": {"windlass.replicas": wrong}}
+            answer = await http.post("/api/v1/create_session", json=body)
+            assert answer.status_code == 400, answer.text
 
 
 async def test_nothing_trains_all_parameters_unless_the_operator_says_so(front: Front) -> None:

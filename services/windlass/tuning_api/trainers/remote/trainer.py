@@ -74,6 +74,15 @@ class RemoteTrainer:
         """The id of the process; 0 while there is none."""
         return 0 if self._link is None or self._link.is_lost else self._link.process.pid
 
+    @property
+    def is_started(self) -> bool:
+        """True while there is a process that answers."""
+        return self._link is not None and not self._link.is_lost
+
+    async def start(self, project_id: str) -> None:
+        """Starts the process, if there is none. Raises SeatAwaited, SeatRefused, TrainerLost."""
+        await self._linked(project_id)
+
     async def open(self, run: Run) -> None:
         """Opens a run in the process, which is started for it if need be."""
         try:
