@@ -106,11 +106,36 @@ class TrainingStage:
 
     def loop(self, team: str, tokens: Sequence[int], **options: str) -> Loop:
         """A loop of a team; `cluster` and `resources` are options of its session."""
-        metadata = {f"windlass.{name}": value for name, value in options.items()}
+        return self._loop(team, tokens, full_parameters="true", **options)
+
+    def adapter_loop(self, team: str, tokens: Sequence[int]) -> Loop:
+        """A loop of a team that trains an adapter, alone in each pass."""
+        return self._loop(team, tokens, exclusive="true")
+
+    def host_adapters(self, name: str) -> None:
+        """Has the server train adapters in the cluster from now on, in the place of a new team."""
+        windlass = self.journey.windlass
+        team = self.journey.team(name, CLUSTER)
+        self.journey.clusters[CLUSTER].apply(
+            from_outside(team.namespace, self.journey.clusters[CLUSTER].host)
+        )
+        config = windlass.configs["all"]
+        document = yaml.safe_load(config.read_text())
+        document["tuning"] |= {
+            "adapter_cluster": CLUSTER,
+            "adapter_project": team.id,
+            "trainer_idle_seconds": 3,
+        }
+        config.write_text(yaml.safe_dump(document))
+        windlass.terminate("all")
+        windlass.start("all")
+        windlass.wait_ready()
+
+    def _loop(self, team: str, tokens: Sequence[int], **options: str) -> Loop:
         service = tinker.ServiceClient(
             base_url=self.journey.windlass.url,
             api_key="tml-" + self.journey.projects[team].key,
-            user_metadata={"windlass.full_parameters": "true", **metadata},
+            user_metadata={f"windlass.{name}": value for name, value in options.items()},
         )
         return Loop(service, team, tokens)
 

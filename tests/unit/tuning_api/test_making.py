@@ -10,6 +10,7 @@ from windlass.core.config import Settings
 from windlass.core.config.tuning import TuningSection
 from windlass.serve import findings
 from windlass.tuning_api.trainers import making
+from windlass.tuning_api.trainers.elsewhere import PodWish
 from windlass.tuning_api.trainers.making import check_trainer, make_trainer
 from windlass.tuning_api.trainers.null import NullTrainer
 from windlass.tuning_api.trainers.placed import TrainersByModel
@@ -75,6 +76,30 @@ def test_a_machine_without_torch_is_told_so(
     (finding,) = check_trainer(lora(m=model(tmp_path / "m", CONFIG)))
     assert (finding.key, "windlass[train]" in finding.message) == ("tuning.trainer", True)
     assert check_trainer(TuningSection(trainer="null")) == []
+
+
+def test_adapters_are_trained_where_the_operator_says(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", CONFIG, weights=False)
+    header = b'{"a":{"dtype":"BF16","shape":[5],"data_offsets":[0,10]}}'
+    content = len(header).to_bytes(8, "little") + header + bytes(10)
+    (folder / "model.safetensors").write_bytes(content)
+    wishes: list[PodWish] = []
+
+    def elsewhere(wish: PodWish) -> Any:
+        wishes.append(wish)
+        return object()
+
+    with pytest.raises(ValueError, match="come together"):
+        TuningSection(adapter_cluster="east")
+    settings = TuningSection(
+        trainer="lora", model_folders={"m": folder}, adapter_cluster="east", adapter_project="ours"
+    )
+    assert check_trainer(settings) == []
+    (found,) = make_trainer(settings, tmp_path, tmp_path, elsewhere=elsewhere).base_models
+    (wish,) = wishes
+    assert (wish.role, wish.cluster, wish.model, wish.is_full) == ("trainer", "east", found, False)
+    # Whoever asks first, it is in the operator's place.
+    assert (wish.project("who asks"), found.parameters) == ("ours", 5)
 
 
 async def test_runs_and_prompts_go_where_their_model_is() -> None:

@@ -236,6 +236,17 @@ class TuningSection(Section):
         description="Cluster in which they are trained and sampled from, as pods, unless a "
         "session names another by `windlass.cluster`; empty: here, as processes.",
     )
+    adapter_cluster: ClusterName = Field(
+        "",
+        description="Cluster in which adapters are trained and sampled from, by a pod for each base "
+        "model that all projects share; empty: here, as processes.",
+    )
+    adapter_project: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$",
+        description="Project of the operator's own whose namespace, queue and quota in that "
+        "cluster these pods have, and to which the base models are visible.",
+    )
     trainer_idle_seconds: float = Field(
         600.0,
         gt=0,
@@ -268,6 +279,12 @@ class TuningSection(Section):
     )
     seats: SeatsSection = SeatsSection()
     publishing: PublishingSection = PublishingSection()
+
+    @model_validator(mode="after")
+    def _has_a_place_for_adapters(self) -> Self:
+        if bool(self.adapter_cluster) != bool(self.adapter_project):
+            raise ValueError("adapter_cluster and adapter_project come together")
+        return self
 
     @model_validator(mode="after")
     def _parks_one_process_at_a_time(self) -> Self:

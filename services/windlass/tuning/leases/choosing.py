@@ -46,7 +46,7 @@ class ChosenSeating:
             await self._chosen.give_up(workload)
 
     async def _choice(self, project_id: str) -> PodPlace:
-        place = await self._clusters.place(self._wish.cluster, project_id)
+        place = await self._clusters.place(self._wish.cluster, self._wish.project(project_id))
         terms = self._terms_of(place)
         if terms is None:
             return self._alone(self._wish)

@@ -110,6 +110,7 @@ class LeasedSeating:
 
     async def take(self, workload: SeatedWorkload, project_id: str) -> LeasedSeat:
         """Waits for room on the lease for a while; whoever asks again keeps its place."""
+        project_id = self._wish.project(project_id)
         if said := self._terms.refusal(self._wish):
             raise SeatRefused(said)
         lease = self._lease

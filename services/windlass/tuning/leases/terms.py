@@ -36,7 +36,8 @@ class LeaseTerms:
 
     def demand(self, wish: PodWish) -> Demand:
         """Memory that a process takes, its keeper's included."""
-        device = wish.model.parameters * _EACH[wish.role] + WORK_BYTES
+        each = _EACH[wish.role] if wish.is_full else SAMPLED_PARAMETER_BYTES
+        device = wish.model.parameters * each + WORK_BYTES
         parked = device if self.takes_turns else 0
         own = wish.resources.memory_bytes or self.section.program_bytes + parked
         return Demand(device, own + KEEPER_BYTES, GPU_RESIDUE_BYTES)

@@ -147,6 +147,7 @@ class PodSeating:
             await self._keeper.end(pod)
 
     async def _asked(self, project_id: str) -> KeptPod:
+        project_id = self._wish.project(project_id)
         place = await self._clusters.place(self._wish.cluster, project_id)
         await require_model(self._workloads, project_id, self._wish.model.name)
         token = new_secret("trainer-")

@@ -28,6 +28,7 @@ def process_row(
             "engine": wish.engine,
             "processes": wish.processes,
             "max_rank": wish.max_rank,
+            "full": wish.is_full,
             **asdict(resources),
         },
         "token_sha256": hashlib.sha256(token.encode()).hexdigest(),

@@ -59,7 +59,8 @@ class PodWorkloads:
                 trainer=pb.TrainerProcess(
                     role=pod.role,
                     max_rank=asked["max_rank"],
-                    full=True,
+                    # Rows of the release before say nothing of it.
+                    full=asked.get("full", True),
                     engine=asked["engine"],
                     processes=asked["processes"],
                     token_sha256=bytes.fromhex(pod.token_sha256),

@@ -17,7 +17,7 @@ class PodWish:
 
     role: Role
     model: TrainableModel
-    # The one run or session that it is for.
+    # The one run or session that it is for; empty: adapters of all who name the model.
     owner: str
     # Name or id of the cluster.
     cluster: str
@@ -25,6 +25,17 @@ class PodWish:
     processes: int = 1
     max_rank: int = 1
     resources: PodResources = NO_RESOURCES
+    # In whose place there it is; empty: that of the project that asks first.
+    host_project: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """True of a process that trains, or samples from, all of a model."""
+        return bool(self.owner)
+
+    def project(self, asking: str) -> str:
+        """The project in whose place it is."""
+        return self.host_project or asking
 
 
 class PodPlace(Seating, TrainerLauncher, Protocol):

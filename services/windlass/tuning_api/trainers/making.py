@@ -98,11 +98,25 @@ def make_trainer(
         workload = SeatedWorkload(request.base_model, request.session_id, replica=replica)
         return placed(wish, workload)
 
+    def shared(name: str) -> RemoteTrainer:
+        """The trainer of all adapters of a base model, here or in the operator's place."""
+        if not settings.adapter_cluster or elsewhere is None:
+            return RemoteTrainer(
+                models[name], commands[name], idle_seconds=idle_seconds, seating=seating
+            )
+        wish = PodWish(
+            "trainer",
+            models[name],
+            "",
+            settings.adapter_cluster,
+            max_rank=settings.max_rank,
+            host_project=settings.adapter_project,
+        )
+        place = elsewhere(wish)
+        return RemoteTrainer(models[name], place, idle_seconds=idle_seconds, seating=place)
+
     return TrainersByModel(
-        [
-            RemoteTrainer(models[name], command, idle_seconds=idle_seconds, seating=seating)
-            for name, command in commands.items()
-        ],
+        [shared(name) for name in commands],
         DedicatedTrainers(
             trainer_of, SessionSamplers(sampler_of, most=max(settings.full_parameter_trainers, 1))
         ),
@@ -111,7 +125,7 @@ def make_trainer(
 
 def _model(settings: TuningSection, name: str, command: TrainerCommand) -> TrainableModel:
     model = described(name, command.folder, max_rank=settings.max_rank)
-    if not settings.full_parameter_trainers:
+    if not (settings.full_parameter_trainers or settings.adapter_cluster):
         return model
     return replace(model, parameters=parameters(command.folder))
 
@@ -132,7 +146,7 @@ def _findings(settings: TuningSection) -> Iterator[Finding]:
     for name, folder in settings.model_folders.items():
         try:
             described(name, folder, max_rank=settings.max_rank)
-            if settings.full_parameter_trainers:
+            if settings.full_parameter_trainers or settings.adapter_cluster:
                 parameters(folder)
         except UnreadableModel as error:
             yield Finding("error", f"{key}.{name}", f"{error}.")

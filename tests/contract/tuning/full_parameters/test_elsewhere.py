@@ -8,13 +8,13 @@ import asyncio
 import hashlib
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 from tests.contract.tuning.full_parameters.test_full_runs import ADAM, DATA, RUN
-from tests.contract.tuning.test_lora_trainer import BASE, losses, request
+from tests.contract.tuning.test_lora_trainer import BASE, ONE, losses, request
 from tests.support.factories import tuning_engines as make
 
 from windlass.api.clusters.v1 import clusters_pb2
@@ -26,6 +26,7 @@ from windlass.tuning_api.trainers.records import (
     LoadState,
     Operation,
     OperationFailed,
+    Run,
     SampleRequest,
     Samples,
     SaveAdapter,
@@ -48,6 +49,7 @@ class Elsewhere:
 
     model: Path
     home: Path
+    is_full: bool = True
     folder_bytes: int | None = FOLDER_BYTES
     token: str = TOKEN
     pid: int = 0
@@ -66,7 +68,7 @@ class Elsewhere:
         asked = clusters_pb2.TrainerProcess(
             role="trainer",
             max_rank=32,
-            full=True,
+            full=self.is_full,
             processes=1,
             token_sha256=hashlib.sha256(TOKEN.encode()).digest(),
         )
@@ -110,16 +112,18 @@ def remote(launcher: Elsewhere) -> RemoteTrainer:
     return RemoteTrainer(model, launcher, idle_seconds=600.0)
 
 
-async def trained(trainer: Trainer, at: Path) -> tuple[list[object], Samples | OperationFailed]:
+async def trained(
+    trainer: Trainer, at: Path, run: Run = RUN
+) -> tuple[list[object], Samples | OperationFailed]:
     """Outcomes of a run that goes on from what it saved, and what its sampler says."""
-    await trainer.open(RUN)
+    await trainer.open(run)
     loop: list[Operation] = [losses(*DATA), ADAM, losses(*DATA)]
     saves: list[Operation] = [SaveState(at / "state"), SaveAdapter(at / "model")]
     for name in ("state", "model"):
         (at / name).mkdir(parents=True)
-    first = await trainer.execute(RUN.id, [*loop, *saves])
+    first = await trainer.execute(run.id, [*loop, *saves])
     assert isinstance(first[-1], FolderWritten)
-    again = await trainer.execute(RUN.id, [LoadState(at / "state"), ADAM, losses(*DATA)])
+    again = await trainer.execute(run.id, [LoadState(at / "state"), ADAM, losses(*DATA)])
     asked = SampleRequest(BASE, at / "model", request().prompt, 1, 3, temperature=0.0)
     said = await trainer.sample(asked)
     assert await trainer.sample(asked) == said
@@ -149,6 +153,30 @@ async def test_states_and_models_travel_without_a_change(
     # A copy of what was sampled from stays, and nothing of states.
     [kept] = (tmp_path / "there" / "states").iterdir()
     assert (kept / "config.json").is_file()
+
+
+async def test_adapters_of_many_travel_as_well(
+    elsewhere: Elsewhere, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "sockets"):
+        (tmp_path / name).mkdir(mode=0o700)
+    command = TrainerCommand(BASE, folder, 32, tmp_path / "here", tmp_path / "sockets")
+    here = RemoteTrainer(described(BASE, folder, max_rank=32), command, idle_seconds=600.0)
+    elsewhere.is_full = False
+    there = remote(elsewhere)
+    runs = [replace(ONE, id=f"run-{number}", seed=number) for number in range(4)]
+    try:
+        for one in runs:
+            expected = await trained(here, tmp_path / "here" / one.id, one)
+            assert await trained(there, tmp_path / one.id, one) == expected
+        # Small copies stay, all of them; once they are too large together, two.
+        assert len(list((tmp_path / "there" / "states").iterdir())) == len(runs)
+        monkeypatch.setattr("windlass.tuning_api.trainers.remote.carried.KEPT_BYTES", 1)
+        await trained(there, tmp_path / "more", replace(ONE, id="more"))
+        assert len(list((tmp_path / "there" / "states").iterdir())) == 2
+    finally:
+        await here.stop()
+        await there.stop()
 
 
 async def test_more_bytes_than_a_state_has_are_refused(

@@ -21,8 +21,9 @@ from windlass.tuning_api.trainers.records import (
 )
 from windlass.tuning_api.trainers.remote.file_parts import parts_of, written
 
-# Weights for samples that stay with the process, the least recently asked for first.
-KEPT = 2
+# Weights for samples that stay with the process, the least recently asked for first: so many, and
+# more as long as all of them are small, as adapters are.
+KEPT, KEPT_BYTES = 2, 2 * 2**30
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -64,6 +65,7 @@ class _Copy:
     uses: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_there: bool = False
+    size: int = 0
 
 
 class CarriedFolders:
@@ -112,6 +114,7 @@ class CarriedFolders:
         try:
             async with copy.lock:
                 if not copy.is_there:
+                    copy.size = await asyncio.to_thread(_size, folder)
                     await self._make_room()
                     await self._send(folder, copy.path)
                     copy.is_there = True
@@ -120,9 +123,12 @@ class CarriedFolders:
             copy.uses -= 1
 
     async def _make_room(self) -> None:
-        unused = [one for one, copy in self._copies.items() if not copy.uses]
-        for folder in unused[: max(0, len(self._copies) - KEPT)]:
-            await self._remove(self._copies.pop(folder).path)
+        for folder in [one for one, copy in self._copies.items() if not copy.uses]:
+            size = sum(copy.size for copy in self._copies.values())
+            if len(self._copies) <= KEPT or size <= KEPT_BYTES:
+                return
+            if copy := self._copies.pop(folder, None):
+                await self._remove(copy.path)
 
     async def _send(self, folder: Path, path: str) -> None:
         call: Any = self._stub.WriteFolder(parts_of(folder, path), metadata=self._metadata)
@@ -135,3 +141,7 @@ class CarriedFolders:
 
     async def _remove(self, path: str) -> None:
         await self._stub.RemoveFolder(pb.Folder(path=path), metadata=self._metadata)
+
+
+def _size(folder: Path) -> int:
+    return sum(one.stat().st_size for one in folder.iterdir())
