@@ -115,7 +115,7 @@ def test_what_cannot_be_shared_says_why(made: pb.Workload, reason: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"gpus": 0}, {"gpus": 65}, {"memory_bytes": 0}])
-def test_a_lease_without_bounds_is_refused(bad: dict[str, int]) -> None:
+def test_a_lease_without_bounds_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="out of bounds"):
         render_lease(lease(**bad), with_trainers(), COVERED, None)
 
