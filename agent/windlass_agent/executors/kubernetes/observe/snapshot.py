@@ -258,7 +258,8 @@ def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
 
 def _claim(status: Object) -> str:
     found = status.get("resourceClaimStatuses") or ()
-    return next((one.get("resourceClaimName", "") for one in found if one["name"] == CLAIM), "")
+    named = (one.get("resourceClaimName") for one in found if one["name"] == CLAIM)
+    return next(named, None) or ""
 
 
 def trim_event(item: Object) -> KubeEvent | None:
