@@ -20,6 +20,8 @@ Selector = Annotated[dict[str, str], AfterValidator(names.node_selector)]
 Network = Annotated[str, AfterValidator(lambda value: str(ip_network(value)))]
 Overlay = Annotated[Object, AfterValidator(check_overlay)]
 GIB = 1024**3
+# What pods call the claim of their devices.
+CLAIM = "accelerator"
 
 
 class _Section(BaseModel):

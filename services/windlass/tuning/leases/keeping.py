@@ -89,7 +89,7 @@ class LeaseKeeper:
         found = {one.id: one for one in self._leases.values() if not one.pod.over.is_set()}
         if not found:
             return
-        last = await self._store.renew_leases(found)
+        last = await self._store.renew_leases(tuple(found))
         for lease in found.values():
             if lease.id not in last:
                 lease.pod.over.set()
@@ -179,5 +179,4 @@ class LeaseKeeper:
 
     async def _end_empty(self, lease: SharedLease) -> None:
         """Ends a lease unless somebody of another server uses it."""
-        if await self._store.end_empty(lease.id):
-            await self.end(lease)
+        await self._keeper.ended(await self._store.end_empty(lease.id))

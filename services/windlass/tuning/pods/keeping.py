@@ -1,6 +1,7 @@
 """Keeps the pods of this server: tells their clusters, hears how they are, and ends the lost."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -95,9 +96,13 @@ class PodKeeper:
         What a cluster cannot be told now, it is told later.
         """
         await self._over(pod)
-        for row in await self._store.end(pod.id):
-            if (joined := self._pods.get(row.id)) is not None:
-                await self._over(joined)
+        await self.ended(await self._store.end(pod.id))
+
+    async def ended(self, rows: Sequence[Row]) -> None:
+        """Takes what the rows say that are to end now, and tells clusters."""
+        for row in rows:
+            if (pod := self._pods.get(row.id)) is not None:
+                await self._over(pod)
             await self._tell(row)
 
     async def gone(self, pod_id: str, seconds: float) -> bool:

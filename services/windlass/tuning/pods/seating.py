@@ -113,12 +113,15 @@ class PodSeating:
         self._sockets = sockets
         # The one that waits.
         self._pod: KeptPod | None = None
+        # Who gives up while it is asked for ends it as well.
+        self._asking = asyncio.Lock()
 
     async def take(self, workload: SeatedWorkload, project_id: str) -> PodSeat:
         """Waits for the pod for a while; its place in the queue is kept for whoever asks again."""
-        if self._pod is None or self._pod.over.is_set():
-            self._pod = await self._asked(project_id)
-        pod = self._pod
+        async with self._asking:
+            if self._pod is None or self._pod.over.is_set():
+                self._pod = await self._asked(project_id)
+            pod = self._pod
         pod.asked_at = asyncio.get_running_loop().time()
         status = await self._keeper.status(pod, PATIENCE_SECONDS)
         if pod.over.is_set():
@@ -142,8 +145,9 @@ class PodSeating:
 
     async def give_up(self, workload: SeatedWorkload) -> None:
         """Has the pod deleted that waits."""
-        if self._pod is not None:
+        async with self._asking:
             pod, self._pod = self._pod, None
+        if pod is not None:
             await self._keeper.end(pod)
 
     async def _asked(self, project_id: str) -> KeptPod:

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.agent.kubernetes.render.test_lease import HOLDER, lease, worker
 from tests.unit.agent.kubernetes.test_tracked_engine import (
     PATIENCE,
+    POD,
     admitted,
     deployment,
     told,
@@ -13,23 +14,29 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.engines.holders import held, holder_of
-from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
+from windlass_agent.executors.kubernetes.engines.observed import (
+    EngineSnapshot,
+    trim_deployment,
+    trim_pod,
+)
 from windlass_agent.executors.kubernetes.observe.snapshot import Container
 from windlass_agent.executors.kubernetes.render.engine_plan import digest
+from windlass_agent.kube.resources import DEPLOYMENTS
 
 ROOT = replace(
     deployment(lease()), digest=digest(lease()), project="proj_A", queue="claimed", is_lease=True
 )
-SHOWN = EngineSnapshot(root=ROOT, pods=(HOLDER,), admission=admitted())
+SITTING = replace(POD, name=HOLDER.name, uid=HOLDER.uid, claim=HOLDER.claim)
+SHOWN = EngineSnapshot(root=ROOT, pods=(SITTING,), admission=admitted())
 
 
 def test_a_lease_runs_once_its_pod_does_and_its_claim_has_a_name() -> None:
     engine = told(lease())
     for pod in (
-        replace(HOLDER, claim=""),
-        replace(HOLDER, runner=None),
-        replace(HOLDER, runner=Container(state="waiting")),
-        replace(HOLDER, deleting=True),
+        replace(SITTING, claim=""),
+        replace(SITTING, runner=None),
+        replace(SITTING, runner=Container(state="waiting")),
+        replace(SITTING, deleting=True),
     ):
         shown = replace(SHOWN, pods=(pod,))
         engine.see(shown, held(shown), clock=0, patience=PATIENCE)
@@ -43,7 +50,7 @@ def test_a_lease_runs_once_its_pod_does_and_its_claim_has_a_name() -> None:
 
 def test_a_lease_that_waits_in_its_queue_says_so() -> None:
     engine = told(lease())
-    pod = replace(HOLDER, node="", runner=None, claim="")
+    pod = replace(SITTING, node="", runner=None, claim="")
     shown = replace(SHOWN, pods=(pod,), admission=admitted(yes=False))
     engine.see(shown, held(shown), clock=0, patience=PATIENCE)
     status = engine.status()
@@ -51,7 +58,7 @@ def test_a_lease_that_waits_in_its_queue_says_so() -> None:
 
 
 def test_a_worker_joins_the_lease_of_its_own_project_alone() -> None:
-    assert holder_of(worker(), SHOWN) is HOLDER
+    assert holder_of(worker(), SHOWN) == HOLDER
     for root in (
         replace(ROOT, project="proj_B"),
         replace(ROOT, namespace="team-b"),
@@ -66,3 +73,22 @@ def test_the_digest_of_a_worker_is_of_its_lease(name: str) -> None:
     other = worker()
     other.engine.trainer.lease_id = name
     assert digest(other) != digest(worker())
+
+
+def test_the_names_of_its_claim_and_its_role_are_read_from_the_cluster() -> None:
+    marks = {"windlass.dev/workload": "lease-1", "windlass.dev/role": "lease"}
+    metadata = {"name": "n", "namespace": "team-a", "uid": "u", "labels": marks}
+    claims = [
+        {"name": "volume", "resourceClaimName": "another"},
+        {"name": "accelerator", "resourceClaimName": "n-accelerator-x7"},
+    ]
+    pod = trim_pod({"metadata": metadata, "status": {"resourceClaimStatuses": claims}})
+    root = trim_deployment(DEPLOYMENTS, {"metadata": metadata})
+    assert pod is not None
+    assert root is not None
+    assert (pod.claim, root.is_lease) == ("n-accelerator-x7", True)
+    # Before Kubernetes has made it, the name is null.
+    early = {"resourceClaimStatuses": [{"name": "accelerator"}]}
+    found = trim_pod({"metadata": metadata, "status": early})
+    assert found is not None
+    assert found.claim == ""

@@ -32,6 +32,7 @@ from windlass_agent.executors.kubernetes.engines.replicas import ServingReplica,
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.informers import Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder
 from windlass_agent.executors.kubernetes.render.weights import order_of
 from windlass_agent.executors.kubernetes.settings import Patience
 from windlass_agent.kube import KubeError
@@ -239,7 +240,7 @@ class EnginePodDriver:
             return states + [None] * (snapshot.root.nodes - len(states))
         return states[:1]
 
-    def _holder(self, workload: pb.Workload) -> PodSnapshot | None:
+    def _holder(self, workload: pb.Workload) -> ClaimHolder | None:
         """The pod whose claim a workload joins; None where it joins none, or that does not run."""
         lease = self._engines.get(workload.engine.trainer.lease_id)
         return holder_of(workload, lease.snapshot) if lease is not None else None

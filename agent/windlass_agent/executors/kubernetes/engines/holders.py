@@ -4,6 +4,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.keeper.v1 import keeper_pb2
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder
 
 _HELD = keeper_pb2.EngineState(phase=pb.PHASE_RUNNING)
 
@@ -13,13 +14,15 @@ def held(snapshot: EngineSnapshot) -> keeper_pb2.EngineState | None:
     return _HELD if _holding(snapshot) is not None else None
 
 
-def holder_of(workload: pb.Workload, lease: EngineSnapshot) -> PodSnapshot | None:
+def holder_of(workload: pb.Workload, lease: EngineSnapshot) -> ClaimHolder | None:
     """The pod whose claim a workload joins; None for one of another project, or without devices."""
     root, pod = lease.root, _holding(lease)
     if root is None or pod is None or not root.is_lease or root.deleting:
         return None
     whose = root.project, root.namespace
-    return pod if whose == (workload.project_id, workload.placement.namespace) else None
+    if whose != (workload.project_id, workload.placement.namespace):
+        return None
+    return ClaimHolder(pod.name, pod.uid, pod.claim)
 
 
 def _holding(snapshot: EngineSnapshot) -> PodSnapshot | None:

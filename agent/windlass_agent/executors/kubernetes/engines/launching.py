@@ -9,11 +9,10 @@ from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
 from windlass_agent.executors.kubernetes.observe.refusals import unlaunched
-from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan
 from windlass_agent.executors.kubernetes.render.lease import render_lease
-from windlass_agent.executors.kubernetes.render.parts import Object
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder, Object
 from windlass_agent.executors.kubernetes.render.prefetch import render_prefetch
 from windlass_agent.executors.kubernetes.render.shapes import owned
 from windlass_agent.executors.kubernetes.render.weights import store_claim
@@ -38,7 +37,7 @@ class EngineLauncher:
         self._capacity = capacity
 
     async def apply(
-        self, workload: pb.Workload, holder: PodSnapshot | None = None
+        self, workload: pb.Workload, holder: ClaimHolder | None = None
     ) -> Diagnosis | None:
         """Creates an engine's objects; returns what prevents it, None once all exist.
 
@@ -78,7 +77,7 @@ class EngineLauncher:
         self,
         workload: pb.Workload,
         covered: Collection[str] | None,
-        holder: PodSnapshot | None,
+        holder: ClaimHolder | None,
     ) -> list[Object]:
         if workload.HasField("prefetch"):
             return [render_prefetch(workload, self._settings, covered)]

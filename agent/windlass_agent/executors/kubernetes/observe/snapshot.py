@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 from windlass.kubernetes import labels
 from windlass_agent.executors.kubernetes.overlay import CONTAINER
+from windlass_agent.executors.kubernetes.settings import CLAIM
 from windlass_agent.kueue.workload import Condition, Workload
 
 Object = Mapping[str, Any]
 _LONGEST = 2000
-# What pods call the claim of their devices.
-CLAIM = "accelerator"
 # Events that say something no object's status says.
 _TELLING = frozenset(
     {
@@ -259,7 +258,8 @@ def pod_snapshot(item: Object, key: Key, main: str) -> PodSnapshot:
 
 def _claim(status: Object) -> str:
     found = status.get("resourceClaimStatuses") or ()
-    return next((one.get("resourceClaimName", "") for one in found if one["name"] == CLAIM), "")
+    named = (one.get("resourceClaimName") for one in found if one["name"] == CLAIM)
+    return next(named, None) or ""
 
 
 def trim_event(item: Object) -> KubeEvent | None:

@@ -7,11 +7,10 @@ On one node it is a Deployment of one pod, on several a LeaderWorkerSet of one g
 from collections.abc import Mapping
 
 from windlass.kubernetes import labels
-from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render import parts
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.engine_pod import template
-from windlass_agent.executors.kubernetes.render.parts import Object
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder, Object
 from windlass_agent.kube.resources import DEPLOYMENTS, LEADERWORKERSETS, PODS
 
 
@@ -31,7 +30,7 @@ def render(plan: EnginePlan) -> list[Object]:
     return [*parts.claim_template(metadata, plan.accelerator, plan.gpus), body]
 
 
-def _owner(holder: PodSnapshot) -> Object:
+def _owner(holder: ClaimHolder) -> Object:
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

@@ -17,8 +17,8 @@ from windlass_agent.engines.in_pods.kinds import COMPLETED, engine_in_pod
 from windlass_agent.engines.in_pods.trainer import TRAINER, require_sound
 from windlass_agent.engines.port import EngineKind, EngineSpec
 from windlass_agent.executors.kubernetes.engine_settings import EngineImage, WeightStore
-from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 from windlass_agent.executors.kubernetes.render import parts
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder
 from windlass_agent.executors.kubernetes.render.weights import model_folder, order_of
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.inventory.shapes import NodeChoice
@@ -56,7 +56,7 @@ class EnginePlan:
     covered: Collection[str] | None
     node_selector: dict[str, str]
     # The pod whose claim it joins, which has its place in the queue; None: it has its own.
-    holder: PodSnapshot | None = None
+    holder: ClaimHolder | None = None
 
     @classmethod
     def of(
@@ -65,7 +65,7 @@ class EnginePlan:
         settings: ClusterSettings,
         covered: Collection[str] | None,
         choice: NodeChoice | None = None,
-        holder: PodSnapshot | None = None,
+        holder: ClaimHolder | None = None,
     ) -> Self:
         """Makes a plan from a workload's spec; raises Unrenderable.
 

@@ -1,13 +1,13 @@
 """Parts of a pod that jobs and engines share: who it is, where it may go, what it claims."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from windlass.kubernetes import names
 from windlass.kubernetes.labels import PREFIX
-from windlass_agent.executors.kubernetes.observe.snapshot import CLAIM
-from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
+from windlass_agent.executors.kubernetes.settings import CLAIM, Accelerator, ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 
 Object = dict[str, Any]
@@ -61,6 +61,15 @@ def require_authority(settings: ClusterSettings) -> str:
     if not settings.agent_ca:
         raise Unrenderable("NoAgentCA", "The agent has no certificate for its pods yet.")
     return settings.agent_ca
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHolder:
+    """A pod that holds devices, and the name of its claim, which others join."""
+
+    name: str
+    uid: str
+    claim: str
 
 
 def require_claimed(device: Accelerator | None) -> None:

@@ -1,7 +1,6 @@
 """Rendering of leases, and of trainers that join their claim: golden files and rules."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +8,18 @@ import pytest
 import yaml
 from tests.unit.agent.kubernetes.render.test_engine import GIB
 from tests.unit.agent.kubernetes.render.test_trainer_pods import trainer, with_trainers
-from tests.unit.agent.kubernetes.test_tracked_engine import POD
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.render.engine import render
 from windlass_agent.executors.kubernetes.render.engine_plan import EnginePlan, digest
 from windlass_agent.executors.kubernetes.render.lease import render_lease
+from windlass_agent.executors.kubernetes.render.parts import ClaimHolder
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 from windlass_agent.kube.errors import Unrenderable
 
 GOLDEN = Path(__file__).parent / "golden"
 COVERED = frozenset({"cpu", "memory", "gpu.example.com"})
-HOLDER = replace(POD, name="windlass-engine-lease-1-x", claim="windlass-engine-lease-1-x-accel-7k")
+HOLDER = ClaimHolder("windlass-engine-lease-1-x", "u-1", "windlass-engine-lease-1-x-accel-7k")
 
 
 def lease(queue: str = "claimed", namespace: str = "team-a", **changes: Any) -> pb.Workload:
@@ -115,7 +114,7 @@ def test_what_cannot_be_shared_says_why(made: pb.Workload, reason: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"gpus": 0}, {"gpus": 65}, {"memory_bytes": 0}])
-def test_a_lease_without_bounds_is_refused(bad: dict[str, int]) -> None:
+def test_a_lease_without_bounds_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="out of bounds"):
         render_lease(lease(**bad), with_trainers(), COVERED, None)
 
