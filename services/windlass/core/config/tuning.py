@@ -238,8 +238,8 @@ class TuningSection(Section):
     )
     adapter_cluster: ClusterName = Field(
         "",
-        description="Cluster in which adapters are trained and sampled from, by a pod for each base "
-        "model that all projects share; empty: here, as processes.",
+        description="Cluster in which adapters are trained and sampled from, by a pod for each "
+        "base model that all projects share; empty: here, as processes.",
     )
     adapter_project: str = Field(
         "",

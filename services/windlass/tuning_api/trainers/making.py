@@ -1,7 +1,7 @@
 """Makes the trainer that a configuration names, and says beforehand what is wrong with it."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from windlass.tuning_api.trainers.null import NullTrainer
 from windlass.tuning_api.trainers.placed import TrainersByModel
 from windlass.tuning_api.trainers.port import Trainer
 from windlass.tuning_api.trainers.records import Run, SampleRequest, TrainableModel
+from windlass.tuning_api.trainers.remote.launched import TrainerLauncher
 from windlass.tuning_api.trainers.remote.process import TrainerCommand
 from windlass.tuning_api.trainers.remote.trainer import RemoteTrainer
 from windlass.tuning_api.trainers.seats import SeatedWorkload, Seating
@@ -53,26 +54,42 @@ def make_trainer(
         for name, folder in folders.items()
     }
     models = {name: _model(settings, name, command) for name, command in commands.items()}
-    idle_seconds = settings.trainer_idle_seconds
+    maker = _Maker(settings, commands, models, seating, elsewhere)
+    return TrainersByModel(
+        [maker.of_adapters(name) for name in commands],
+        DedicatedTrainers(
+            maker.of_run,
+            SessionSamplers(maker.of_session, most=max(settings.full_parameter_trainers, 1)),
+        ),
+    )
 
-    def dedicated(workload: SeatedWorkload, *, engine: str, processes: int) -> RemoteTrainer:
-        name = workload.base_model
-        command = replace(commands[name], is_full=True, engine=engine, processes=processes)
-        return RemoteTrainer(
-            models[name], command, idle_seconds=idle_seconds, seating=seating, workload=workload
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes trainers of base models, each in a process of this machine or in a cluster."""
+
+    settings: TuningSection
+    commands: Mapping[str, TrainerCommand]
+    models: Mapping[str, TrainableModel]
+    seating: Seating | None
+    elsewhere: Elsewhere | None
+
+    def of_adapters(self, name: str) -> RemoteTrainer:
+        """The trainer of all adapters of a base model; in a cluster, in the operator's place."""
+        settings = self.settings
+        wish = PodWish(
+            "trainer",
+            self.models[name],
+            "",
+            settings.adapter_cluster,
+            max_rank=settings.max_rank,
+            host_project=settings.adapter_project,
         )
+        return self._placed(wish, SeatedWorkload(name))
 
-    def placed(wish: PodWish, workload: SeatedWorkload) -> RemoteTrainer:
-        """A trainer of its own, in the cluster that is named or here."""
-        if not wish.cluster or elsewhere is None:
-            return dedicated(workload, engine=wish.engine, processes=wish.processes)
-        place = elsewhere(wish)
-        return RemoteTrainer(
-            wish.model, place, idle_seconds=idle_seconds, seating=place, workload=workload
-        )
-
-    def trainer_of(run: Run) -> Trainer:
-        model = models[run.base_model]
+    def of_run(self, run: Run) -> Trainer:
+        """The trainer of one run of all parameters."""
+        model, settings = self.models[run.base_model], self.settings
         wish = PodWish(
             "trainer",
             model,
@@ -83,44 +100,43 @@ def make_trainer(
             max_rank=settings.max_rank,
             resources=run.cluster.resources,
         )
-        return placed(wish, SeatedWorkload(run.base_model, run.id, model.parameters))
+        return self._placed(wish, SeatedWorkload(run.base_model, run.id, model.parameters))
 
-    def sampler_of(request: SampleRequest, replica: int) -> RemoteTrainer:
+    def of_session(self, request: SampleRequest, replica: int) -> RemoteTrainer:
+        """One of the samplers of a session."""
         # What was saved is a model, whatever engine trained it.
         wish = PodWish(
             "sampler",
-            models[request.base_model],
+            self.models[request.base_model],
             request.session_id,
-            request.cluster.name or settings.full_parameter_cluster,
-            max_rank=settings.max_rank,
+            request.cluster.name or self.settings.full_parameter_cluster,
+            max_rank=self.settings.max_rank,
             resources=request.cluster.resources,
         )
         workload = SeatedWorkload(request.base_model, request.session_id, replica=replica)
-        return placed(wish, workload)
+        return self._placed(wish, workload)
 
-    def shared(name: str) -> RemoteTrainer:
-        """The trainer of all adapters of a base model, here or in the operator's place."""
-        if not settings.adapter_cluster or elsewhere is None:
-            return RemoteTrainer(
-                models[name], commands[name], idle_seconds=idle_seconds, seating=seating
+    def _placed(self, wish: PodWish, workload: SeatedWorkload) -> RemoteTrainer:
+        """A trainer in the cluster that is named, or else here."""
+        launcher: TrainerLauncher
+        seating: Seating | None
+        if wish.cluster and self.elsewhere is not None:
+            launcher = seating = self.elsewhere(wish)
+        else:
+            seating = self.seating
+            launcher = replace(
+                self.commands[wish.model.name],
+                is_full=wish.is_full,
+                engine=wish.engine,
+                processes=wish.processes,
             )
-        wish = PodWish(
-            "trainer",
-            models[name],
-            "",
-            settings.adapter_cluster,
-            max_rank=settings.max_rank,
-            host_project=settings.adapter_project,
+        return RemoteTrainer(
+            wish.model,
+            launcher,
+            idle_seconds=self.settings.trainer_idle_seconds,
+            seating=seating,
+            workload=workload,
         )
-        place = elsewhere(wish)
-        return RemoteTrainer(models[name], place, idle_seconds=idle_seconds, seating=place)
-
-    return TrainersByModel(
-        [shared(name) for name in commands],
-        DedicatedTrainers(
-            trainer_of, SessionSamplers(sampler_of, most=max(settings.full_parameter_trainers, 1))
-        ),
-    )
 
 
 def _model(settings: TuningSection, name: str, command: TrainerCommand) -> TrainableModel:
