@@ -119,7 +119,7 @@ def trained_vllm(
     model: Path, folder: Path, *, version: str = VERSION, **variables: str
 ) -> Iterator[TrainedVllm]:
     """Yields an engine that may be trained; skips where vLLM cannot be installed."""
-    with turn(), next_vllm(model, folder, version=version, **variables) as engine:
+    with turn(), next_vllm(model, folder, version=version, private=None, **variables) as engine:
         yield engine
 
 
