@@ -26,13 +26,13 @@ _LENGTH = struct.Struct("<I")
 _PREFIX_BYTES, _HEADER_BYTES = 8, 32 * 2**20
 
 
-class _Tensor(msgspec.Struct):
+class _PlacedTensor(msgspec.Struct):
     dtype: str
     data_offsets: tuple[int, int]
 
 
 _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TENSOR = msgspec.json.Decoder(_Tensor)
+_TENSOR = msgspec.json.Decoder(_PlacedTensor)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ async def applied_delta(
     A chunk of each is in memory at a time. Raises WeightsRefused for a delta that is damaged, cut,
     or longer than the file has chunks; compare the digest of what comes, too.
     """
-    old, told = _Content(parent), _Content(delta)
+    old, told = _PiecedStream(parent), _PiecedStream(delta)
     if await told.take(len(MARK)) != MARK:
         raise WeightsRefused("damaged_content", "It does not begin as a delta does.")
     header = await old.take(_PREFIX_BYTES)
@@ -96,7 +96,7 @@ async def applied_delta(
         raise WeightsRefused("oversized_content", "The delta goes on behind its last chunk.")
 
 
-class _Content:
+class _PiecedStream:
     """A stream that is read in pieces of given lengths."""
 
     def __init__(self, parts: AsyncIterator[bytes]):
