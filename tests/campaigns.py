@@ -25,6 +25,7 @@ CAMPAIGNS = {
     "integration/inference/replicas/test_needs_of_replicas.py": "unit/inference/planning",
     "integration/inference/replicas/test_scale_a_model.py": "test_scaling.py beside it",
     "integration/plugin/test_guards_and_shadow.py": "a guard trips in test_train_a_served_model.py",
+    "integration/plugin/test_restarted_engine.py": "unit/plugin/api/test_job_files.py",
     "integration/plugin/test_resumed_training.py": "unit/plugin/api/test_job_files.py",
     "integration/runner/test_ranks.py": "contract/test_ranks.py",
     "integration/runner/test_rewards.py": "integration/how_to/test_train_with_rewards.py",

@@ -5,13 +5,14 @@ after it. So the newest version of the checkpoint decides what of it counts.
 """
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import msgspec
 
 from windlass_vllm.checkpoints.log import read_log
 from windlass_vllm.refusal import Refused
-from windlass_vllm.weights.private_folder import PrivateFolder
+from windlass_vllm.weights.private_folder import DRAFT, PrivateFolder
 
 JOBS = "jobs"
 _CHECKPOINT = "checkpoint"
@@ -59,6 +60,15 @@ class RunFolder(PrivateFolder):
             return msgspec.json.decode(content, type=SavedProgress)
         except (Refused, msgspec.MsgspecError):
             return None
+
+    def drop_drafts(self) -> None:
+        """Removes what killed processes have not written to its end; none may write meanwhile."""
+        with contextlib.suppress(OSError):
+            for path in [*self.path.iterdir(), *(self.path / JOBS).glob(f"*{DRAFT}")]:
+                if path.name.startswith(f".{_CHECKPOINT}.") and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.name.endswith(DRAFT):
+                    path.unlink()
 
     def drop_older(self, version: str) -> None:
         """Removes what goes with other versions than the newest."""

@@ -25,6 +25,10 @@ class TrainedEngine(PausedEngine, Protocol):
     ) -> list[Any]:
         """Calls a method of each worker."""
 
+    @property
+    def errored(self) -> bool:
+        """Returns whether the engine has died."""
+
     async def is_sleeping(self) -> bool:
         """Returns whether the engine gave its memory away."""
 

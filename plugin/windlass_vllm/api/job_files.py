@@ -8,9 +8,9 @@ import msgspec
 from windlass_vllm.messages import JobEnded, JobState, Save, Train
 from windlass_vllm.refusal import Refused
 from windlass_vllm.run_folder import JOBS, RunFolder
+from windlass_vllm.weights.private_folder import DRAFT
 
 _MOST_BYTES = 64 * 2**20
-_NEW = ".new"
 _log = logging.getLogger("vllm.windlass_vllm")
 
 
@@ -29,7 +29,9 @@ class JobRecord(msgspec.Struct, kw_only=True):
     first_loss: float | None = None
     last_loss: float | None = None
     saved_step: int = 0
+    # Since a step was saved last.
     attempts: int = 0
+    is_cancelled: bool = False
     ended: JobEnded | None = None
 
 
@@ -43,7 +45,7 @@ class JobFiles:
         """Returns all jobs in the order of their numbers; one that cannot be read is left out."""
         found = []
         for name in sorted(path.name for path in self._folder.path.iterdir()):
-            if name.endswith(_NEW):
+            if name.endswith(DRAFT):
                 continue
             try:
                 content = self._folder.read(name, _MOST_BYTES)

@@ -28,6 +28,8 @@ class EngineJob:
         self.record = record
         self.measured: StepDone | None = None
         self.cancelled = asyncio.Event()
+        if record.is_cancelled:
+            self.cancelled.set()
         self.recent: deque[StepDone] = deque(maxlen=_STEPS_KEPT)
         self._changed = asyncio.Event()
 
@@ -64,7 +66,7 @@ class EngineJob:
 
     def saved(self, saved: VersionSaved) -> None:
         """Takes a version that is on the disk."""
-        self.record.saved_step = saved.step
+        self.record.saved_step, self.record.attempts = saved.step, 0
 
     def end(self) -> None:
         """Tells whoever follows that the record says the end."""
@@ -184,6 +186,9 @@ class JobQueue:
         if job.state == "queued":
             await self.end(job, JobEnded(name, "cancelled", 0))
         job.cancelled.set()
+        if job.state == "running":
+            job.record.is_cancelled = True
+            await self.keep(job)
         return job
 
     async def end(self, job: EngineJob, ended: JobEnded) -> None:

@@ -36,6 +36,7 @@ from windlass_vllm.weights.step_counter import StepCounter
 _CANCEL_SECONDS = 10
 _PUT_BACK_SECONDS = 3600
 _MOST_ATTEMPTS = 3
+_DYING_SECONDS = 5
 _PUT_BACK = "put-back"
 _log = logging.getLogger("vllm.windlass_vllm")
 
@@ -80,7 +81,7 @@ class EngineTraining:
         return (self._counter.ended, self._counter.begun) if self._worker.generation else None
 
     async def run(self) -> None:
-        """Does job after job until it is cancelled; no job ends it."""
+        """Does job after job until it is cancelled, or the engine has died; no job ends it."""
         if self._is_behind:
             try:
                 await self._put_back(await self._worker.attached())
@@ -89,6 +90,11 @@ class EngineTraining:
         while True:
             job = self.running = await self.queue.next()
             ended = await self._ended(job)
+            if self._run is not None and self._engine.errored:
+                # What a job did since it saved is gone with the weights: the next engine does it.
+                await self._worker.detach()
+                _log.warning("the engine has died; its jobs wait for the next one of its run")
+                return
             if ended.steps:
                 await self._forget_prefixes()
             try:
@@ -113,11 +119,26 @@ class EngineTraining:
             return JobEnded(job.name, "failed", job.steps, error.reason, str(error))
         except Exception:
             _log.exception("%s failed", job.name)
+            await self._hear_of_death()
             return JobEnded(job.name, "failed", job.steps, "step_failed", "see the engine's log")
+
+    async def _hear_of_death(self) -> None:
+        """Waits a moment: calls may fail before it is known that the engine has died."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DYING_SECONDS):
+                while not self._engine.errored:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
 
     async def _train(self, job: EngineJob) -> JobEnded:
         """Works until the job has ended, with another worker where one was lost."""
+        if job.record.attempts >= _MOST_ATTEMPTS:
+            words = f"the engine died after step {job.steps} once more"
+            return JobEnded(job.name, "failed", await self._done(job), "worker_died", words)
         while True:
+            if job.cancelled.is_set():
+                # By an API server that was killed before it ended the job.
+                job.record.steps = await self._done(job)
+                return JobEnded(job.name, "cancelled", job.steps)
             process = await self._worker.attached()
             if self._is_behind:
                 await self._put_back(process)
@@ -228,6 +249,7 @@ def _run_folder(model: str, settings: EngineTrainingSettings) -> RunFolder | Non
     folder = RunFolder(Path(settings.checkpoints) / f"run-{name}")
     # Held until this process ends.
     lock(folder.path, shared=False)
+    folder.drop_drafts()
     return folder
 
 

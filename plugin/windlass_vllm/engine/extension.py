@@ -1,5 +1,10 @@
 """Methods that vLLM adds to its worker by `--worker-extension-cls`."""
 
+import contextlib
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +17,9 @@ from windlass_vllm.weights.cuda import share_cuda
 from windlass_vllm.weights.handles import CudaShare, WeightHandles, write_handles
 from windlass_vllm.weights.private_folder import PrivateFolder
 from windlass_vllm.weights.shared_files import place, share
+
+# What a worker takes to end after a signal, by far.
+_END_SECONDS = 20
 
 
 class SharedWeightsWorker:
@@ -70,8 +78,27 @@ class SharedWeightsWorker:
             write_handles(folder, handles, key)
         finally:
             folder.close()
+        if self._windlass_shared is None:
+            threading.Thread(target=_end_with_maker, args=(path,), daemon=True).start()
         self._windlass_shared = _addresses(model)
         return {"generation": generation, "size": size, "device": device.type}
+
+
+def _end_with_maker(path: Path) -> None:
+    """Ends this worker, and so its engine, once the API server was killed.
+
+    vLLM's engine outlives a killed API server, and holds its memory for nobody.
+    """
+    with contextlib.suppress(Refused, OSError):
+        folder = PrivateFolder(path)
+        try:
+            if not folder.outlived():
+                return
+        finally:
+            folder.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_END_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _addresses(model: torch.nn.Module) -> dict[str, int]:

@@ -16,6 +16,8 @@ from windlass_vllm.refusal import Refused
 
 _PREFIX = "windlass-vllm-"
 _LOCK = "lock"
+DRAFT = ".new"
+"""End of the name of a file that is not written to its end."""
 
 
 class PrivateFolder:
@@ -59,14 +61,14 @@ class PrivateFolder:
         """Puts a file in the place of the one before, whole, and on the disk; raises Refused."""
         try:
             with (
-                self.opened(f"{name}.new", new=True) as descriptor,
+                self.opened(f"{name}{DRAFT}", new=True) as descriptor,
                 os.fdopen(descriptor, "wb", closefd=False) as file,
             ):
                 file.write(content)
                 file.flush()
                 os.fsync(descriptor)
             here = self._descriptor
-            os.replace(f"{name}.new", name, src_dir_fd=here, dst_dir_fd=here)
+            os.replace(f"{name}{DRAFT}", name, src_dir_fd=here, dst_dir_fd=here)
             os.fsync(self._descriptor)
         except OSError as error:
             raise Refused("not_written", f"{name} cannot be written: {error}") from error
@@ -78,6 +80,12 @@ class PrivateFolder:
         if len(content) > most:
             raise Refused("foreign_handles", f"{name} has more than {most} bytes")
         return content
+
+    def outlived(self) -> bool:
+        """Waits for the end of the folder's maker; returns whether that died, and left it."""
+        with self.opened(_LOCK) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return self.path.exists()
 
     def close(self) -> None:
         """Closes the folder, which stays."""

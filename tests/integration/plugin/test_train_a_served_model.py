@@ -116,6 +116,7 @@ def test_the_page_is_true_and_another_engine_serves_what_was_learned(
     assert (policy["state"], policy["steps"]) == ("succeeded", 2)
     assert training["tokens"] + policy["tokens"] == TOKENS
     assert checkpoint["checkpoint_model"] in taught
+    assert 0 < checkpoint["uploaded_bytes"] < checkpoint["weight_bytes"]
     text, live = answered(tenants, MODEL)
     assert text == AutoTokenizer.from_pretrained(tiny_model).decode(ANSWER)
     assert sum(live) > -2

@@ -85,6 +85,17 @@ class TrainedVllm:
                     found.append(int(one.name))
         return found
 
+    def processes(self) -> dict[int, str]:
+        """The command lines of all processes of the engine that live, by their ids."""
+        found = {}
+        for one in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ValueError):
+                _, _, rest = (one / "stat").read_text().rpartition(")")
+                state, _, group = rest.split()[:3]
+                if int(group) == self.process.pid and state != "Z":
+                    found[int(one.name)] = (one / "cmdline").read_bytes().decode(errors="replace")
+        return found
+
 
 def installed(folder: Path) -> str:
     """A path for PYTHONPATH on which vLLM finds the plugin and its entry points."""
@@ -108,18 +119,23 @@ def trained_vllm(
     model: Path, folder: Path, *, version: str = VERSION, **variables: str
 ) -> Iterator[TrainedVllm]:
     """Yields an engine that may be trained; skips where vLLM cannot be installed."""
-    with turn(), next_vllm(model, folder, version=version, **variables) as engine:
+    with turn(), next_vllm(model, folder, version=version, private=None, **variables) as engine:
         yield engine
 
 
 @contextlib.contextmanager
 def next_vllm(
-    model: Path, folder: Path, *, version: str = VERSION, **variables: str
+    model: Path,
+    folder: Path,
+    *,
+    version: str = VERSION,
+    private: Path | None = None,
+    **variables: str,
 ) -> Iterator[TrainedVllm]:
-    """Yields an engine in the turn of one that was killed."""
+    """Yields an engine in the turn of one that was killed, whose `private` folder it may have."""
     python, port, log = vllm_python(version), free_port(), folder / "vllm.log"
-    private = folder / "private"
-    private.mkdir()
+    private = private or folder / "private"
+    private.mkdir(exist_ok=True)
     environment = os.environ | {
         "PYTHONPATH": installed(folder / "site"),
         "VLLM_PLUGINS": "windlass_vllm",

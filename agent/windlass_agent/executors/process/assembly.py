@@ -120,7 +120,7 @@ def process_executor(
         "engine": engine_driver,
         "prefetch": PrefetchDriver(models, changed),
         "engine_training": EngineTrainingDriver(
-            private_folder(data / "trainings"), engine_driver.trained, changed
+            private_folder(data / "trainings"), engine_driver.trained, models.path, changed
         ),
         "stack": AdoptedDriver(
             sockets=sockets, drain_seconds=engine_drain_seconds, changed=changed

@@ -150,6 +150,8 @@ class EngineTrainingScheduler:
         status = look.view.statuses.get(training.id)
         is_there = any(one.id == training.engine_id for one in look.rows.running)
         if status is not None and status.generation:
+            if status.training.deltas and training.is_checkpoint and not training.deltas:
+                await self._offer(training, status.training, look)
             steps = new_steps(training, status.training)
             if status.phase == clusters_pb2.PHASE_RUNNING and (steps or training.state != RUNNING):
                 await self._trainings.progress(training, steps)
@@ -167,6 +169,19 @@ class EngineTrainingScheduler:
             await self._finish(training, FAILED, "EngineEnded", words)
         elif look.now - training.urls_at > self._url_seconds:
             values = {"urls_at": look.now, "generation": training.generation + 1}
+            await self._trainings.change(training, **values)
+
+    async def _offer(
+        self, training: EngineTraining, said: clusters_pb2.EngineTrainingStatus, look: _Look
+    ) -> None:
+        """Has the agent told where to put the deltas that it has; what it says once, it says."""
+        try:
+            deltas = await self._workloads.announced(training, said.deltas)
+        except NotFound as error:
+            await self._finish(training, FAILED, error.reason, error.message)
+            return
+        if deltas:
+            values = {"deltas": deltas, "urls_at": look.now, "generation": training.generation + 1}
             await self._trainings.change(training, **values)
 
     async def _end(
@@ -189,13 +204,19 @@ class EngineTrainingScheduler:
     async def _name(self, training: EngineTraining, digests: dict[str, bytes]) -> None:
         """Makes a checkpoint a model; what fails for now is tried again in the next round."""
         try:
-            name = await self._checkpoints.register(training, digests)
+            named = await self._checkpoints.register(training, digests)
         except (FailedPrecondition, InvalidArgument, NotFound) as error:
             await self._finish(training, FAILED, error.reason, error.message)
         except (AppError, ObjectStoreError, grpc.aio.AioRpcError) as error:
             log.warning("checkpoint_not_named", training=training.id, error=str(error))
         else:
-            await self._trainings.finish(training, SUCCEEDED, checkpoint_model=name)
+            await self._trainings.finish(
+                training,
+                SUCCEEDED,
+                checkpoint_model=named.model,
+                weight_bytes=named.weight_bytes,
+                uploaded_bytes=named.uploaded_bytes,
+            )
 
     async def _finish(
         self,

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,6 +48,9 @@ trainings = sa.Table(
     sa.Column("engine_id", sa.Text, nullable=False, index=True),
     sa.Column("cluster_id", sa.Text, nullable=False),
     sa.Column("checkpoint_model", sa.Text, nullable=False),
+    sa.Column("deltas", postgresql.JSONB, nullable=False),
+    sa.Column("weight_bytes", sa.BigInteger, nullable=False),
+    sa.Column("uploaded_bytes", sa.BigInteger, nullable=False),
     sa.Column("is_cancelled", sa.Boolean, nullable=False),
     sa.Column("is_saved", sa.Boolean, nullable=False),
     sa.Column("is_counted", sa.Boolean, nullable=False),

@@ -75,6 +75,11 @@ class EngineTraining:
     engine_id: str = ""
     cluster_id: str = ""
     checkpoint_model: str = ""
+    # Of a checkpoint: the bytes of the deltas that its agent has, by the names of their files, of
+    # all its weights, and of what came for them.
+    deltas: dict[str, int] = field(default_factory=dict)
+    weight_bytes: int = 0
+    uploaded_bytes: int = 0
     is_cancelled: bool = False
     # Whether a checkpoint has what it learned, and whether its tokens were counted.
     is_saved: bool = False
@@ -264,4 +269,6 @@ def shown(training: EngineTraining) -> pb.EngineTraining:
         finished_at=int(training.finished_at),
         mode=training.mode,
         kept_steps=training.kept_steps,
+        weight_bytes=training.weight_bytes,
+        uploaded_bytes=training.uploaded_bytes,
     )

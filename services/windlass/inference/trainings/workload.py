@@ -1,7 +1,7 @@
 """A training of an engine as a workload, with fresh URLs of what it reads and writes."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from windlass.api.clusters.v1 import clusters_pb2
 from windlass.api.models.v1 import models_pb2
@@ -45,15 +45,15 @@ class TrainingWorkloads:
             made.desired = clusters_pb2.DESIRED_STATE_STOPPED
         made.engine_training.engine_id = training.engine_id
         if training.is_checkpoint:
-            made.engine_training.uploads.extend(await self._uploads(training))
+            await self._ask_for_checkpoint(made.engine_training, training)
         else:
             made.engine_training.request.CopyFrom(await self._request(training))
         return made
 
     async def forget(self, training: EngineTraining) -> None:
-        """Removes the request of a training that is over."""
-        if not training.is_checkpoint:
-            await self._objects.delete_prefix(prefix_of(training))
+        """Removes what a training that is over had been told, or has told, and nobody reads."""
+        prefix = _deltas_of(training) if training.is_checkpoint else prefix_of(training)
+        await self._objects.delete_prefix(prefix)
 
     async def weights(
         self, training: EngineTraining
@@ -63,6 +63,19 @@ class TrainingWorkloads:
         if found.model.version_id != training.version_id:
             raise NotFound(f"{training.model} is another version now.", reason="model_not_found")
         return found, [one for one in found.manifest.files if is_weights(one.path)]
+
+    async def announced(
+        self, training: EngineTraining, said: Iterable[models_pb2.FileUrl]
+    ) -> dict[str, int]:
+        """The bytes of deltas that an agent says it has, of files that are larger.
+
+        Raises NotFound for a model that is gone.
+        """
+        _, weights = await self.weights(training)
+        told = {one.path: one.bytes for one in said}
+        return {
+            one.path: told[one.path] for one in weights if 0 < told.get(one.path, 0) < one.bytes
+        }
 
     async def _request(self, training: EngineTraining) -> models_pb2.FileUrl:
         key = prefix_of(training) + "request.json"
@@ -75,23 +88,38 @@ class TrainingWorkloads:
             sha256=hashlib.sha256(training.body).digest(),
         )
 
-    async def _uploads(self, training: EngineTraining) -> list[models_pb2.FileUrl]:
-        _, weights = await self.weights(training)
-        return [
-            models_pb2.FileUrl(
-                path=one.path,
-                url=await self._objects.presign_put(
-                    prefix_of(training) + one.path, expires=self._presign_seconds, bytes=one.bytes
-                ),
-                bytes=one.bytes,
-            )
-            for one in weights
-        ]
+    async def _ask_for_checkpoint(
+        self, made: clusters_pb2.EngineTrainingWorkload, training: EngineTraining
+    ) -> None:
+        """Says where the files of weights are to be put, whole or as deltas to the model's."""
+        found, weights = await self.weights(training)
+        made.parent_version_id = found.model.version_id
+        for one in weights:
+            made.parent_files.add(path=one.path, bytes=one.bytes, sha256=one.sha256)
+            key = prefix_of(training) + one.path
+            made.uploads.append(await self._place(key, one.path, one.bytes))
+            if expected := training.deltas.get(one.path):
+                key = delta_of(training, one.path)
+                made.delta_uploads.append(await self._place(key, one.path, expected))
+
+    async def _place(self, key: str, path: str, size: int) -> models_pb2.FileUrl:
+        expires = self._presign_seconds
+        url = await self._objects.presign_put(key, expires=expires, bytes=size)
+        return models_pb2.FileUrl(path=path, url=url, bytes=size)
 
 
 def prefix_of(training: EngineTraining) -> str:
     """The folder of the object store that a training has."""
     return f"artifacts/{training.project_id}/{training.id}/"
+
+
+def delta_of(training: EngineTraining, path: str) -> str:
+    """The place of a file's delta until its training is over."""
+    return _deltas_of(training) + path
+
+
+def _deltas_of(training: EngineTraining) -> str:
+    return f"artifacts/{training.project_id}/{training.id}.deltas/"
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

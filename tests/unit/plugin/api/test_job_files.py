@@ -45,10 +45,32 @@ async def test_jobs_are_done_in_their_order_by_the_next_server(tmp_path: Path) -
     found = [await after.next() for _ in names]
     assert [one.name for one in found] == names
     record = found[0].record
-    assert (record.first_loss, record.saved_step, record.attempts) == (3.0, 1, 1)
+    assert (record.first_loss, record.saved_step, record.attempts) == (3.0, 1, 0)
     assert isinstance(record.work, Train)
     assert record.work.samples == request().samples
     assert record.work.identity == f"{names[0]}/1"
+
+
+async def test_a_job_that_was_cancelled_as_it_ran_is_not_begun_again(tmp_path: Path) -> None:
+    before = queue_of(tmp_path / "run")
+    await before.submit(request())
+    running = await before.next()
+    running.begin(0)
+    await before.cancel(running.name)
+    assert (await queue_of(tmp_path / "run").next()).cancelled.is_set()
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    JobFiles(run)
+    for name in (".checkpoint.abc", "checkpoint"):
+        (run.path / name).mkdir()
+        (run.path / name / "model.safetensors").touch()
+    for name in ("progress-step-2.new", f"{JOBS}/train-1.new", f"{JOBS}/train-2"):
+        (run.path / name).touch()
+    run.drop_drafts()
+    left = {str(one.relative_to(run.path)) for one in run.path.rglob("*")}
+    assert left == {"checkpoint", "checkpoint/model.safetensors", JOBS, f"{JOBS}/train-2"}
 
 
 async def test_a_key_is_one_job_for_the_next_server_too(tmp_path: Path) -> None:

@@ -12,10 +12,20 @@ from windlass_agent.executors.process.trainings.training import EngineTrainingRu
 class EngineTrainingDriver:
     """A WorkloadDriver. What an engine was asked for is known through restarts of the agent."""
 
-    def __init__(self, folder: Path, find: Find, changed: Callable[[], None]):
-        """`folder` has a file for each training that an engine was asked for."""
+    def __init__(
+        self,
+        folder: Path,
+        find: Find,
+        models: Callable[[str], Path],
+        changed: Callable[[], None],
+    ):
+        """`folder` has a file for each training that an engine was asked for.
+
+        `models` leads to the files of a version of a model on this machine.
+        """
         self._folder = folder
         self._find = find
+        self._models = models
         self._changed = changed
         self._runs: dict[str, EngineTrainingRun] = {}
 
@@ -35,7 +45,9 @@ class EngineTrainingDriver:
             # An agent without contact stops jobs alone.
             return
         elif known is None:
-            self._runs[workload.id] = EngineTrainingRun(workload, record, self._find, self._changed)
+            self._runs[workload.id] = EngineTrainingRun(
+                workload, record, self._find, self._models, self._changed
+            )
         else:
             known.apply(workload)
         self._changed()

@@ -15,7 +15,11 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.port import EngineError
 from windlass_agent.engines.weights.trained import TrainedEngine, TrainingRefused
-from windlass_agent.executors.process.trainings.uploading import UploadFailed, put_files
+from windlass_agent.executors.process.trainings.checkpoint_folder import (
+    CheckpointFolder,
+    UploadFailed,
+)
+from windlass_agent.executors.process.trainings.uploading import CheckpointUpload
 from windlass_agent.folders import write_private
 from windlass_agent.machine.program_output import one_line
 
@@ -53,15 +57,25 @@ class EngineTrainingRun:
     """A training from its desired start until its end; `status` says how far it is."""
 
     def __init__(
-        self, workload: pb.Workload, record: Path, find: Find, changed: Callable[[], None]
+        self,
+        workload: pb.Workload,
+        record: Path,
+        find: Find,
+        models: Callable[[str], Path],
+        changed: Callable[[], None],
     ):
+        """`models` leads to the files of a version of a model on this machine."""
         self.workload = workload
+        self._upload = CheckpointUpload(
+            lambda: self._spec, models, self._announce, record.with_suffix(".deltas")
+        )
         self._record, self._find, self._changed = record, find, changed
         self._phase: pb.Phase.ValueType = pb.PHASE_PENDING
         self._reason, self._message = "WaitingForEngine", "Waiting for the engine"
         self._steps, self._total = 0, 0
         self._recent: deque[pb.EngineTrainingStep] = deque(maxlen=TOLD_STEPS)
         self._files: list[Any] = []
+        self._deltas: list[Any] = []
         self._kept: int | None = None
         self._task = asyncio.create_task(self._live(), name=f"training {workload.id}")
 
@@ -82,6 +96,7 @@ class EngineTrainingRun:
                 total_steps=self._total,
                 recent=self._recent,
                 files=self._files,
+                deltas=self._deltas,
                 kept_steps=self._kept,
             ),
         )
@@ -126,13 +141,16 @@ class EngineTrainingRun:
             self._become(pb.PHASE_RUNNING, "Uploading")
             engine = await self._engine() or engine
             run = Path(str(ended.get("folder"))).parent.name
-            self._files = await put_files(
-                engine.access.checkpoints, run, lambda: self._spec.uploads
-            )
+            folder = CheckpointFolder(engine.access.checkpoints, run)
+            self._files = await self._upload.put(folder)
         kept = ended.get("kept_steps")
         self._kept = None if kept is None else _whole(kept)
         reason, message = str(ended.get("reason") or ""), str(ended.get("message") or "")
         self._become(_PHASES.get(state, pb.PHASE_FAILED), reason, message)
+
+    def _announce(self, deltas: list[Any]) -> None:
+        self._deltas = deltas
+        self._changed()
 
     async def _engine(self) -> TrainedEngine | None:
         """Waits for the engine; None where the training should end first."""

@@ -1082,8 +1082,15 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     ENGINE_ID_FIELD_NUMBER: builtins.int
     REQUEST_FIELD_NUMBER: builtins.int
     UPLOADS_FIELD_NUMBER: builtins.int
+    PARENT_VERSION_ID_FIELD_NUMBER: builtins.int
+    PARENT_FILES_FIELD_NUMBER: builtins.int
+    DELTA_UPLOADS_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     """The engine's workload."""
+    parent_version_id: builtins.str
+    """Of a checkpoint: the version of the model that the engine loaded, to whose files deltas may be
+    put instead, and what these files are, without URLs. Empty: all files are put whole.
+    """
     @property
     def request(self) -> windlass.api.models.v1.models_pb2.FileUrl:
         """The request, in JSON, as the plugin of the engine reads it; unset for a checkpoint."""
@@ -1092,15 +1099,24 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     def uploads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
         """Of a checkpoint: where to put the files of its weights, each of the size that it has."""
 
+    @property
+    def parent_files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]: ...
+    @property
+    def delta_uploads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
+        """Where to put deltas that the status has announced, each of the size that it was announced with."""
+
     def __init__(
         self,
         *,
         engine_id: builtins.str = ...,
         request: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         uploads: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        parent_version_id: builtins.str = ...,
+        parent_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        delta_uploads: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["engine_id", b"engine_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delta_uploads", b"delta_uploads", "engine_id", b"engine_id", "parent_files", b"parent_files", "parent_version_id", b"parent_version_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
 
 Global___EngineTrainingWorkload: typing_extensions.TypeAlias = EngineTrainingWorkload
 
@@ -1115,6 +1131,7 @@ class EngineTrainingStatus(google.protobuf.message.Message):
     RECENT_FIELD_NUMBER: builtins.int
     FILES_FIELD_NUMBER: builtins.int
     KEPT_STEPS_FIELD_NUMBER: builtins.int
+    DELTAS_FIELD_NUMBER: builtins.int
     steps: builtins.int
     total_steps: builtins.int
     kept_steps: builtins.int
@@ -1127,6 +1144,10 @@ class EngineTrainingStatus(google.protobuf.message.Message):
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
         """Of a checkpoint: the files that were put, with their digests and without URLs."""
 
+    @property
+    def deltas(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
+        """Of a checkpoint: the files that can be put as deltas, each with the bytes of its delta."""
+
     def __init__(
         self,
         *,
@@ -1135,9 +1156,10 @@ class EngineTrainingStatus(google.protobuf.message.Message):
         recent: collections.abc.Iterable[Global___EngineTrainingStep] | None = ...,
         files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         kept_steps: builtins.int | None = ...,
+        deltas: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "kept_steps", b"kept_steps"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "files", b"files", "kept_steps", b"kept_steps", "recent", b"recent", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "deltas", b"deltas", "files", b"files", "kept_steps", b"kept_steps", "recent", b"recent", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_kept_steps", b"_kept_steps"]) -> typing.Literal["kept_steps"] | None: ...
 
 Global___EngineTrainingStatus: typing_extensions.TypeAlias = EngineTrainingStatus

@@ -828,6 +828,8 @@ class EngineTraining(google.protobuf.message.Message):
     FINISHED_AT_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
     KEPT_STEPS_FIELD_NUMBER: builtins.int
+    WEIGHT_BYTES_FIELD_NUMBER: builtins.int
+    UPLOADED_BYTES_FIELD_NUMBER: builtins.int
     id: builtins.str
     model: builtins.str
     engine_id: builtins.str
@@ -850,6 +852,11 @@ class EngineTraining(google.protobuf.message.Message):
     """`hogwild`, `fenced` or `shadow`; empty of a checkpoint."""
     kept_steps: builtins.int
     """Steps that are in the weights, where it has failed and an older version was put back."""
+    weight_bytes: builtins.int
+    """Of a checkpoint that has become a model: the bytes of its weights, and those that were sent for
+    them, whole or as deltas to the model's.
+    """
+    uploaded_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -869,9 +876,11 @@ class EngineTraining(google.protobuf.message.Message):
         finished_at: builtins.int = ...,
         mode: builtins.str = ...,
         kept_steps: builtins.int | None = ...,
+        weight_bytes: builtins.int = ...,
+        uploaded_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "_loss", b"_loss", "kept_steps", b"kept_steps", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "_loss", b"_loss", "checkpoint_model", b"checkpoint_model", "created_at", b"created_at", "engine_id", b"engine_id", "finished_at", b"finished_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "kept_steps", b"kept_steps", "loss", b"loss", "message", b"message", "mode", b"mode", "model", b"model", "reason", b"reason", "state", b"state", "steps", b"steps", "tokens", b"tokens", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_kept_steps", b"_kept_steps", "_loss", b"_loss", "checkpoint_model", b"checkpoint_model", "created_at", b"created_at", "engine_id", b"engine_id", "finished_at", b"finished_at", "id", b"id", "is_checkpoint", b"is_checkpoint", "kept_steps", b"kept_steps", "loss", b"loss", "message", b"message", "mode", b"mode", "model", b"model", "reason", b"reason", "state", b"state", "steps", b"steps", "tokens", b"tokens", "total_steps", b"total_steps", "uploaded_bytes", b"uploaded_bytes", "weight_bytes", b"weight_bytes"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_kept_steps", b"_kept_steps"]) -> typing.Literal["kept_steps"] | None: ...
     @typing.overload
