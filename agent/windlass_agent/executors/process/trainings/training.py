@@ -15,7 +15,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass_agent.engines.port import EngineError
 from windlass_agent.engines.weights.trained import TrainedEngine, TrainingRefused
-from windlass_agent.executors.process.trainings.uploading import UploadFailed, put_files
+from windlass_agent.executors.process.trainings.uploading import UploadFailed, put_bytes, put_files
 from windlass_agent.folders import write_private
 from windlass_agent.machine.program_output import one_line
 
@@ -129,6 +129,10 @@ class EngineTrainingRun:
             self._files = await put_files(
                 engine.access.checkpoints, run, lambda: self._spec.uploads
             )
+        if state == "succeeded" and self._spec.HasField("outputs"):
+            engine = await self._engine() or engine
+            content = await engine.outputs(job, self._spec.outputs.bytes)
+            self._files = [await put_bytes(content, lambda: self._spec.outputs)]
         kept = ended.get("kept_steps")
         self._kept = None if kept is None else _whole(kept)
         reason, message = str(ended.get("reason") or ""), str(ended.get("message") or "")

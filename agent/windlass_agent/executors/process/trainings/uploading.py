@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -42,14 +43,27 @@ async def put_files(
     async with aiohttp.ClientSession(timeout=timeout) as session:
         for file in list(uploads()):
             digest = await asyncio.to_thread(_digest, checkpoints / run, file)
-            await _put(session, checkpoints / run, file, uploads)
+            await _put(session, partial(_content, checkpoints / run, file), file, uploads)
             found.append(models_pb2.FileUrl(path=file.path, bytes=file.bytes, sha256=digest))
     return found
 
 
+async def put_bytes(content: bytes, upload: Callable[[], models_pb2.FileUrl]) -> models_pb2.FileUrl:
+    """Puts what an engine computed; returns it with its digest. Raises UploadFailed."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    timeout, file = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=300), upload()
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        await _put(session, pieces, file, lambda: [upload()])
+    digest = hashlib.sha256(content).digest()
+    return models_pb2.FileUrl(path=file.path, bytes=file.bytes, sha256=digest)
+
+
 async def _put(
     session: aiohttp.ClientSession,
-    folder: Path,
+    content: Callable[[], AsyncIterator[bytes]],
     file: models_pb2.FileUrl,
     uploads: Callable[[], Iterable[models_pb2.FileUrl]],
 ) -> None:
@@ -59,8 +73,8 @@ async def _put(
         url = next((one.url for one in uploads() if one.path == file.path), file.url)
         try:
             headers = {"content-length": str(file.bytes)}
-            body = _content(folder, file)
-            async with session.put(URL(url, encoded=True), data=body, headers=headers) as answer:
+            target = URL(url, encoded=True)
+            async with session.put(target, data=content(), headers=headers) as answer:
                 if answer.ok:
                     return
                 reason = f"the object store answered with HTTP {answer.status}"

@@ -1078,6 +1078,7 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     ENGINE_ID_FIELD_NUMBER: builtins.int
     REQUEST_FIELD_NUMBER: builtins.int
     UPLOADS_FIELD_NUMBER: builtins.int
+    OUTPUTS_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     """The engine's workload."""
     @property
@@ -1088,15 +1089,20 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     def uploads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
         """Of a checkpoint: where to put the files of its weights, each of the size that it has."""
 
+    @property
+    def outputs(self) -> windlass.api.models.v1.models_pb2.FileUrl:
+        """Of a forward pass: where to put what it computed, of exactly so many bytes."""
+
     def __init__(
         self,
         *,
         engine_id: builtins.str = ...,
         request: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
         uploads: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        outputs: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["engine_id", b"engine_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["outputs", b"outputs", "request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["engine_id", b"engine_id", "outputs", b"outputs", "request", b"request", "uploads", b"uploads"]) -> None: ...
 
 Global___EngineTrainingWorkload: typing_extensions.TypeAlias = EngineTrainingWorkload
 
