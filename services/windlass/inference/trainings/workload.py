@@ -13,6 +13,8 @@ from windlass.inference.trainings.training import EngineTraining
 from windlass.inference.workloads import Workloads, place
 from windlass.modelfiles import is_weights
 
+_OUTPUTS = "outputs.f32"
+
 
 class TrainingWorkloads:
     """Makes workloads of trainings and checkpoints."""
@@ -48,7 +50,16 @@ class TrainingWorkloads:
             made.engine_training.uploads.extend(await self._uploads(training))
         else:
             made.engine_training.request.CopyFrom(await self._request(training))
+        if training.output_bytes:
+            made.engine_training.outputs.CopyFrom(await self._outputs(training))
         return made
+
+    async def outputs(self, training: EngineTraining) -> bytes | None:
+        """What a forward pass computed; None where that is not there in full."""
+        info = await self._objects.head(_outputs_key(training))
+        if info is None or info.bytes != training.output_bytes:
+            return None
+        return b"".join([part async for part in self._objects.get(_outputs_key(training))])
 
     async def forget(self, training: EngineTraining) -> None:
         """Removes the request of a training that is over."""
@@ -75,6 +86,16 @@ class TrainingWorkloads:
             sha256=hashlib.sha256(training.body).digest(),
         )
 
+    async def _outputs(self, training: EngineTraining) -> models_pb2.FileUrl:
+        size = training.output_bytes
+        return models_pb2.FileUrl(
+            path=_OUTPUTS,
+            url=await self._objects.presign_put(
+                _outputs_key(training), expires=self._presign_seconds, bytes=size
+            ),
+            bytes=size,
+        )
+
     async def _uploads(self, training: EngineTraining) -> list[models_pb2.FileUrl]:
         _, weights = await self.weights(training)
         return [
@@ -87,6 +108,10 @@ class TrainingWorkloads:
             )
             for one in weights
         ]
+
+
+def _outputs_key(training: EngineTraining) -> str:
+    return prefix_of(training) + _OUTPUTS
 
 
 def prefix_of(training: EngineTraining) -> str:
