@@ -69,6 +69,10 @@ class EngineRuns:
             refusal: AppError = from_rpc(error)
             if isinstance(refusal, NotFound):
                 raise unknown_base_model(base_model) from error
+            if isinstance(refusal, FailedPrecondition):
+                refusal = FailedPrecondition(
+                    refusal.message, reason=refusal.reason, param="base_model"
+                )
             raise refusal from error
 
 

@@ -24,10 +24,6 @@ class RunModels:
             return engine_model(run.base_model)
         return self._models.get(run.base_model)
 
-    def named(self, name: str) -> TrainableModel | None:
-        """Returns a model that trainers have."""
-        return self._models.get(name)
-
 
 def engine_model(name: str) -> TrainableModel:
     """Returns a served model as runs see it."""

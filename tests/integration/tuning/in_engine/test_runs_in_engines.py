@@ -4,7 +4,9 @@ Loops are the tinker SDK's where it can ask for what is tested.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -37,37 +39,44 @@ DATUM = {
 
 @dataclass
 class Stage:
-    """A front, its one machine, and a folder of a model."""
+    """A front and its one machine."""
 
     front: Front
     engine: TaughtEngine
-    folder: Path
 
-    async def import_model(self, name: str, key: str = "") -> None:
-        def imported() -> None:
-            with Windlass(self.front.url, key or self.front.owner_key) as client:
-                client.models.import_folder(name, self.folder)
 
-        await asyncio.to_thread(imported)
+@asynccontextmanager
+async def staged(database_url: str, root: Path, chain: str = "") -> AsyncIterator[Stage]:
+    """Runs a front with the engines' service, and a machine whose engines learn."""
+    (root / "run").mkdir(exist_ok=True)
+    tuning = {"trainer": "null", "base_models": ["toy"]}
+    modules = (*MODULES[:-1], "inference", MODULES[-1])
+    async with (
+        running_front(database_url, root / "data", modules, tuning=tuning) as front,
+        taught(front.app, root / "run", chain) as engine,
+    ):
+        yield Stage(front, engine)
+
+
+async def enabled(stage: Stage, folder: Path) -> None:
+    """Imports the model, and lets its engine be trained."""
+    folder.mkdir()
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+
+    def imported() -> None:
+        with Windlass(stage.front.url, stage.front.owner_key) as client:
+            client.models.import_folder(MODEL, folder)
+
+    await asyncio.to_thread(imported)
+    async with stage.front.http() as http:
+        await ok(http.put(f"/v1/servings/{MODEL}", json=serving()))
 
 
 @pytest.fixture
 async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
-    model, run = tmp_path / "model", tmp_path / "run"
-    for folder in (model, run):
-        folder.mkdir()
-    for name, content in FILES.items():
-        (model / name).write_bytes(content)
-    tuning = {"trainer": "null", "base_models": ["toy"]}
-    modules = (*MODULES[:-1], "inference", MODULES[-1])
-    async with (
-        running_front(database_url, tmp_path / "data", modules, tuning=tuning) as front,
-        taught(front.app, run) as engine,
-    ):
-        made = Stage(front, engine, model)
-        await made.import_model(MODEL)
-        async with front.http() as http:
-            await ok(http.put(f"/v1/servings/{MODEL}", json=serving()))
+    async with staged(database_url, tmp_path) as made:
+        await enabled(made, tmp_path / "model")
         yield made
 
 
@@ -110,7 +119,7 @@ def loop(url: str, key: str) -> dict[str, Any]:
         loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [0.0, 1.0, 1.0]},
     )
     found: dict[str, Any] = {"logprobs": [], "steps": [], "sampled": []}
-    sampler = training.save_weights_and_get_sampling_client()
+    sampler = training.save_weights_and_get_sampling_client().result()
     for _ in range(3):
         computed = [training.forward_backward([datum] * 2, "cross_entropy") for _ in range(2)]
         stepped = training.optim_step(types.AdamParams(learning_rate=1e-3))
@@ -157,7 +166,7 @@ async def test_what_was_used_is_counted_once(stage: Stage) -> None:
             await client.result(await client.step(at + 1))
 
         async def counted() -> int:
-            answer = await http.get("/v1/usage", params={"start_time": 1})
+            answer = await http.get("/v1/usage", params={"start_time": int(time.time()) - 86_400})
             results = [one for day in answer.json()["data"] for one in day["results"]]
             return sum(one["input_tokens"] for one in results if one["kind"] == "training")
 
@@ -191,15 +200,12 @@ async def test_only_a_project_s_own_engine_is_trained(stage: Stage) -> None:
     """Another's model is one that does not exist, by the same words."""
     async with stage.front.http() as http:
         made = await ok(http.post("/v1/projects", json={"title": "sibling"}))
-        keys = {}
-        for role, where in (("project_owner", made["id"]), ("project_viewer", "")):
-            body = {"name": role, "project_id": where, "role": role} if where else None
-            if body:
-                keys[role] = (await ok(http.post("/v1/api_keys", json=body)))["value"]
-        narrow = {"name": "narrow", "scopes": ["tuning.write", "tuning.read", "tuning.invoke"]}
-        keys["narrow"] = (await ok(http.post("/v1/api_keys", json=narrow)))["value"]
+        body = {"name": "sibling", "project_id": made["id"], "role": "project_owner"}
+        sibling = (await ok(http.post("/v1/api_keys", json=body)))["value"]
+        body = {"name": "narrow", "scopes": ["tuning.write", "tuning.read", "tuning.invoke"]}
+        narrow = (await ok(http.post("/v1/api_keys", json=body)))["value"]
         mine = await begun(http)
-    async with stage.front.http(keys["project_owner"]) as http:
+    async with stage.front.http(sibling) as http:
         client = await session(http)
         others, never = [await create(client, 400, base_model=one) for one in (MODEL, "never")]
         assert others["error"].replace(MODEL, "X") == never["error"].replace("never", "X")
@@ -207,7 +213,7 @@ async def test_only_a_project_s_own_engine_is_trained(stage: Stage) -> None:
         # Nor is it there to train as an adapter.
         plain = await create(client, 400, user_metadata={"windlass.in_engine": False})
         assert plain["code"] == "unknown_base_model"
-    async with stage.front.http(keys["narrow"]) as http:
+    async with stage.front.http(narrow) as http:
         client = await session(http)
         assert "engines.train" in (await create(client, 403))["error"]
         # Another's run of the same project neither.
@@ -227,8 +233,8 @@ async def test_what_a_run_in_an_engine_has_not_is_refused(stage: Stage) -> None:
             ({"lora_config": {"train_mlp": False}}, "lora_config"),
         ):
             assert (await create(client, 400, **words))["param"] == field, words
-        for training, name in (("none", MODEL), ("shadow", MODEL)):
-            await ok(http.put(f"/v1/servings/{name}", json=serving(training)))
+        for training in ("", "shadow"):
+            await ok(http.put(f"/v1/servings/{MODEL}", json=serving(training)))
             refused = await create(client, 409)
             assert (refused["code"], refused["param"]) == ("training_not_enabled", "base_model")
         await ok(http.put(f"/v1/servings/{MODEL}", json=serving()))
@@ -304,23 +310,17 @@ async def test_a_deleted_serving_ends_the_run_with_its_reason(stage: Stage) -> N
         assert "may not be trained" in lost["error"]
 
 
-async def test_outputs_of_another_size_are_no_result(stage: Stage) -> None:
-    """The engine is hostile: it says that it is done, and has put nothing."""
+async def test_an_engine_that_says_it_is_done_and_has_put_nothing_is_believed_nothing(
+    stage: Stage,
+) -> None:
     async with stage.front.http() as http:
         client = await begun(http)
-        await client.result(await forward(client, 1))
-        engine, lie = stage.engine, {"forward_only": False, "one_step": False}
-        original = engine._compute
-
-        async def lying(workload: Any) -> None:
-            await engine.agent.report(workload, 5)
-
-        engine._compute = lying  # type: ignore[method-assign]
-        assert lie
-        found = await client.result(await forward(client, 2))
+        stage.engine.lies = True
+        found = await client.result(await forward(client, 1))
         assert found["category"] == "server"
-        engine._compute = original  # type: ignore[method-assign]
-        assert "metrics" in await client.result(await forward(client, 3))
+        assert "another number of outputs" in found["error"]
+        stage.engine.lies = False
+        assert "metrics" in await client.result(await forward(client, 2))
 
 
 async def test_a_pass_is_asked_of_the_engine_once(stage: Stage) -> None:
@@ -332,3 +332,23 @@ async def test_a_pass_is_asked_of_the_engine_once(stage: Stage) -> None:
         await client.result(first)
         await asked(stage.engine, 0)
         assert len(stage.engine.bodies) == 1
+
+
+async def test_a_server_that_restarts_goes_on_where_it_was(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The datums of passes are in the log, and what the engine had done is asked for by its key."""
+    async with staged(database_url, tmp_path) as before:
+        await enabled(before, tmp_path / "model")
+        async with before.front.http() as http:
+            client = await begun(http)
+            await client.result(await forward(client, 1))
+            await client.result(await client.step(2))
+            await client.result(await forward(client, 3))
+            run, chain = client.run, before.engine.chain
+    async with staged(database_url, tmp_path, chain) as after, after.front.http() as http:
+        client = Client(http, run=run)
+        assert (await client.result(await client.step(4)))["metrics"]["step:max"] == 2.0
+        # The pass was not computed again, and its datum is in the step.
+        (body,) = after.engine.bodies
+        assert (body["one_step"], len(body["datums"]), body["continues"]) == (True, 1, chain)
