@@ -67,7 +67,7 @@ class TaughtEngine:
 
     async def _serve(self, workload: pb.Workload) -> None:
         folder = self._folder / f"e-{workload.id}"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
         application = web.Application()
         application.router.add_post("/v1/completions", self._complete)
         runner = self._sites[workload.id] = web.AppRunner(application)
@@ -124,11 +124,10 @@ class TaughtEngine:
 
 
 @asynccontextmanager
-async def taught(app: App, folder: Path, chain: str = "") -> AsyncIterator[TaughtEngine]:
-    """Runs such a machine until the end of the block, with the weights that a job has left."""
+async def taught(app: App, folder: Path) -> AsyncIterator[TaughtEngine]:
+    """Runs such a machine until the end of the block."""
     agent = await WireAgent.join(app, engines=("vllm",), capacity=TRAINABLE, run_folder=str(folder))
     engine = TaughtEngine(agent, folder)
-    engine.chain = chain
     running = asyncio.create_task(engine.run())
     try:
         yield engine

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from tests.integration.models.test_models import FILES
 from tests.integration.tuning.in_engine.taught_engine import TaughtEngine, asked, taught
 from tests.integration.tuning.test_log import Client
@@ -23,6 +24,7 @@ from tests.support.services.front import MODULES, Front, running_front
 from tests.support.waiting import until
 
 from windlass.client import Windlass
+from windlass.inference.trainings.holds import held_engines
 
 tinker: Any = import_module("tinker")
 types: Any = tinker.types
@@ -46,14 +48,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(database_url: str, root: Path, chain: str = "") -> AsyncIterator[Stage]:
+async def staged(database_url: str, root: Path, **tuning: Any) -> AsyncIterator[Stage]:
     """Runs a front with the engines' service, and a machine whose engines learn."""
     (root / "run").mkdir(exist_ok=True)
-    tuning = {"trainer": "null", "base_models": ["toy"]}
+    tuning |= {"trainer": "null", "base_models": ["toy"]}
     modules = (*MODULES[:-1], "inference", MODULES[-1])
     async with (
         running_front(database_url, root / "data", modules, tuning=tuning) as front,
-        taught(front.app, root / "run", chain) as engine,
+        taught(front.app, root / "run") as engine,
     ):
         yield Stage(front, engine)
 
@@ -334,21 +336,28 @@ async def test_a_pass_is_asked_of_the_engine_once(stage: Stage) -> None:
         assert len(stage.engine.bodies) == 1
 
 
-async def test_a_server_that_restarts_goes_on_where_it_was(
+async def test_a_run_that_was_silent_goes_on_where_it_was(
     database_url: str, tmp_path: Path
 ) -> None:
     """The datums of passes are in the log, and what the engine had done is asked for by its key."""
-    async with staged(database_url, tmp_path) as before:
-        await enabled(before, tmp_path / "model")
-        async with before.front.http() as http:
+    async with staged(database_url, tmp_path, session_seconds=2) as stage:
+        await enabled(stage, tmp_path / "model")
+        async with stage.front.http() as http:
             client = await begun(http)
             await client.result(await forward(client, 1))
             await client.result(await client.step(2))
             await client.result(await forward(client, 3))
-            run, chain = client.run, before.engine.chain
-    async with staged(database_url, tmp_path, chain) as after, after.front.http() as http:
-        client = Client(http, run=run)
-        assert (await client.result(await client.step(4)))["metrics"]["step:max"] == 2.0
+            chain, asked_for = stage.engine.chain, len(stage.engine.bodies)
+            # Silent, it gives its engine back.
+            held = sa.select(sa.func.count()).select_from(held_engines)
+
+            async def is_free() -> bool:
+                async with stage.front.app.database.autocommit() as connection:
+                    return (await connection.execute(held)).scalar_one() == 0
+
+            await until(is_free)
+            await client.post("session_heartbeat", {"session_id": client.session})
+            assert (await client.result(await client.step(4)))["metrics"]["step:max"] == 2.0
         # The pass was not computed again, and its datum is in the step.
-        (body,) = after.engine.bodies
+        (body,) = stage.engine.bodies[asked_for:]
         assert (body["one_step"], len(body["datums"]), body["continues"]) == (True, 1, chain)
