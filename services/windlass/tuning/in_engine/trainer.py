@@ -15,7 +15,14 @@ import grpc
 from windlass.api.inference.v1 import inference_pb2 as pb
 from windlass.api.inference.v1.inference_pb2_grpc import InferenceInternalServiceAsyncStub
 from windlass.core import telemetry
-from windlass.core.errors import AppError, FailedPrecondition, InvalidArgument, NotFound, from_rpc
+from windlass.core.errors import (
+    AlreadyExists,
+    AppError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    from_rpc,
+)
 from windlass.tuning.in_engine.computing import adam_step, computation, losses_of
 from windlass.tuning_api.trainers.port import RunNotOpen, TrainerLost
 from windlass.tuning_api.trainers.records import (
@@ -32,6 +39,7 @@ from windlass.tuning_api.trainers.records import (
     Stepped,
     TrainableModel,
 )
+from windlass.tuning_api.trainers.seats import SeatAwaited
 
 T = TypeVar("T")
 log = telemetry.logger("tuning.engines")
@@ -41,7 +49,7 @@ CALL_SECONDS = 60.0
 # That the inference service may be away.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
-_OPEN = (pb.ENGINE_TRAINING_STATE_QUEUED, pb.ENGINE_TRAINING_STATE_RUNNING)
+_REFUSALS = (AlreadyExists, FailedPrecondition, InvalidArgument, NotFound)
 # Whoever sent the datums can do something about these.
 _USERS = frozenset({"invalid_request", "non_finite_loss", "non_finite_gradient"})
 # The weights that the run has left may be these no more.
@@ -165,7 +173,7 @@ class EngineTrainer:
     ) -> pb.EngineComputation | OperationFailed:
         """What the engine computed; a failure after which the run cannot go on loses it.
 
-        Raises InvalidArgument, TrainerLost.
+        Raises InvalidArgument, TrainerLost, SeatAwaited while no engine has it.
         """
         request.wait_ms = WAIT_MS
         while opened.lost is None:
@@ -173,9 +181,13 @@ class EngineTrainer:
                 answer = await self._patiently(
                     lambda: self._inference.ComputeInEngine(request, timeout=CALL_SECONDS)
                 )
-            except (FailedPrecondition, NotFound) as error:
+            except (FailedPrecondition, NotFound, AlreadyExists) as error:
                 return await self._lose(opened, error.message, error.reason)
-            if answer.state in _OPEN:
+            if answer.state == pb.ENGINE_TRAINING_STATE_QUEUED:
+                # It may take minutes until the engine is there: the run is taken up again.
+                self._set_aside(opened)
+                raise SeatAwaited(answer.message or "The engine is about to compute it.")
+            if answer.state == pb.ENGINE_TRAINING_STATE_RUNNING:
                 continue
             if answer.state == pb.ENGINE_TRAINING_STATE_SUCCEEDED:
                 return answer
@@ -193,7 +205,7 @@ class EngineTrainer:
         )
         try:
             await self._patiently(lambda: self._inference.HoldEngine(request))
-        except (FailedPrecondition, NotFound, InvalidArgument) as error:
+        except _REFUSALS as error:
             await self._lose(opened, error.message, error.reason)
 
     async def _keep(self, opened: _OpenRun) -> None:
@@ -212,6 +224,12 @@ class EngineTrainer:
         if opened.holding is not asyncio.current_task():
             await self._let_go(opened)
         return opened.lost
+
+    def _set_aside(self, opened: _OpenRun) -> None:
+        """Forgets a run, which has its engine for as long as it takes to open it again."""
+        self._runs.pop(opened.run.id, None)
+        if opened.holding is not None:
+            opened.holding.cancel()
 
     async def _let_go(self, opened: _OpenRun) -> None:
         if opened.holding is not None:
@@ -232,7 +250,7 @@ class EngineTrainer:
                 return await call()
             except grpc.aio.AioRpcError as error:
                 refusal: AppError = from_rpc(error)
-                if isinstance(refusal, FailedPrecondition | NotFound | InvalidArgument):
+                if isinstance(refusal, _REFUSALS):
                     raise refusal from error
                 if loop.time() > until:
                     raise TrainerLost(refusal.message) from error

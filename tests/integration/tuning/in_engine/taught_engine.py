@@ -35,6 +35,8 @@ class TaughtEngine:
         self.completions: list[dict[str, Any]] = []
         # The reason for which a job fails; empty: it does not.
         self.instead: Callable[[dict[str, Any]], str] = lambda body: ""
+        # Serves no engine yet.
+        self.waits = False
         # Says that passes are done, and puts nothing.
         self.lies = False
         self._folder = folder
@@ -59,7 +61,7 @@ class TaughtEngine:
 
     async def _do(self, workload: pb.Workload) -> None:
         if workload.HasField("engine") and workload.engine.training:
-            if workload.id not in self._sites:
+            if workload.id not in self._sites and not self.waits:
                 await self._serve(workload)
         elif workload.HasField("engine_training") and workload.id not in self._done:
             self._done.add(workload.id)

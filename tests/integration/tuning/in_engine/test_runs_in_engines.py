@@ -325,6 +325,25 @@ async def test_an_engine_that_says_it_is_done_and_has_put_nothing_is_believed_no
         assert "metrics" in await client.result(await forward(client, 2))
 
 
+async def test_what_waits_for_an_engine_to_start_is_computed_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.tuning.in_engine.trainer.WAIT_MS", 200)
+    stage.engine.waits = True
+    async with stage.front.http() as http:
+        client = await begun(http)
+        waiting = [await forward(client, 1), await forward(client, 2), await client.step(3)]
+        found = asyncio.gather(*(client.result(one) for one in waiting))
+        # Longer than several of its looks.
+        _done, pending = await asyncio.wait([found], timeout=3)
+        assert pending
+        stage.engine.waits = False
+        *_, step = await found
+        assert step["metrics"]["step:max"] == 1.0
+        *_, body = stage.engine.bodies
+        assert (len(stage.engine.bodies), len(body["datums"])) == (3, 2)
+
+
 async def test_a_pass_is_asked_of_the_engine_once(stage: Stage) -> None:
     """A repeat of an operation, and a run that is taken up again, ask for nothing anew."""
     async with stage.front.http() as http:
