@@ -79,11 +79,26 @@ class Train(msgspec.Struct, frozen=True, tag=True):
     loss: str = ""
     """Of datums, with all of its settings."""
     settings: dict[str, float] = {}
+    forward_only: bool = False
+    """Computes its datums, `batch` of them a pass, and changes nothing."""
+    one_step: bool = False
+    """All datums are one step, computed `batch` of them a pass."""
+    continues: str = ""
+    """Job whose weights and optimizer these two go on from; empty: whatever is there, and none."""
+    clip_norm: float = 0.0
+    """Most that the norm of one step's gradients may be; 0 sets no bound."""
 
     @property
     def steps(self) -> int:
         """Steps of the whole job."""
+        if self.is_chained:
+            return int(self.one_step)
         return self.epochs * -(-len(self.samples or self.datums) // self.batch)
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether other jobs may go on from it."""
+        return self.forward_only or self.one_step
 
     @property
     def identity(self) -> str:
@@ -144,6 +159,13 @@ class VersionSaved(msgspec.Struct, frozen=True, tag=True):
     version: str
 
 
+class Computed(msgspec.Struct, frozen=True, tag=True):
+    """What a forward pass computed, in float32: log-probabilities, then each datum's loss."""
+
+    job: str
+    outputs: bytes
+
+
 class StepDone(msgspec.Struct, frozen=True, tag=True):
     """One step of a job, counted from 1; but in mode `shadow` its weights are in place.
 
@@ -174,7 +196,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Train | Save | PutBack | Pass | Cancel
-FromWorker = Ready | Fence | Applied | VersionSaved | StepDone | JobEnded
+FromWorker = Ready | Fence | Applied | VersionSaved | StepDone | Computed | JobEnded
 
 _TO_WORKER = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER = msgspec.msgpack.Decoder(FromWorker)

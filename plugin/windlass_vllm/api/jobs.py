@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from windlass_vllm.api.job_files import JobFiles, JobRecord
-from windlass_vllm.api.requests import TrainRequest
+from windlass_vllm.api.requests import TrainRequest, job_name
 from windlass_vllm.messages import JobEnded, JobState, Save, StepDone, Train, VersionSaved
 from windlass_vllm.refusal import Refused
 
 MOST_WAITING = 16
 _MOST_FINISHED = 256
 _STEPS_KEPT = 1000
+_MOST_OUTPUTS = 8
 _SAVE_SECONDS = 3600
 FINAL: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -27,6 +28,8 @@ class EngineJob:
     def __init__(self, record: JobRecord) -> None:
         self.record = record
         self.measured: StepDone | None = None
+        # Of a forward pass; in memory alone, since it can be computed again.
+        self.outputs: bytes | None = None
         self.cancelled = asyncio.Event()
         if record.is_cancelled:
             self.cancelled.set()
@@ -136,7 +139,7 @@ class JobQueue:
 
     async def submit(self, request: TrainRequest, model: str = "", run: str = "") -> EngineJob:
         """Returns a new job, or the one of the same idempotency key; raises Refused."""
-        name = _name(request.idempotency_key)
+        name = job_name(request.idempotency_key)
         digest = hashlib.blake2b(msgspec.msgpack.encode(request)).digest()
         async with self._adding:
             if name in self.jobs:
@@ -173,6 +176,13 @@ class JobQueue:
         self._number, self.jobs[name] = number, job
         self._waiting.put_nowait(job)
         return job
+
+    def computed(self, job: EngineJob, outputs: bytes) -> None:
+        """Takes what a forward pass computed; those of the newest jobs alone are kept."""
+        job.outputs = outputs
+        having = [one for one in self.jobs.values() if one.outputs is not None]
+        for one in having[:-_MOST_OUTPUTS]:
+            one.outputs = None
 
     def get(self, name: str) -> EngineJob:
         """Returns a job; raises Refused for one that is not known."""
@@ -220,9 +230,3 @@ class JobQueue:
             del self.jobs[name]
             if self._files is not None:
                 await asyncio.to_thread(self._files.remove, name)
-
-
-def _name(key: str | None) -> str:
-    if key is None:
-        return f"train-{secrets.token_hex(12)}"
-    return f"train-{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}"

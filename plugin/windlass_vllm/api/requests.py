@@ -1,6 +1,8 @@
 """Requests to train, checked before anything runs."""
 
+import hashlib
 import math
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -18,7 +20,7 @@ _MOST_BATCH_TOKENS = 2**20
 _MOST_LIMIT = 1e6
 _MOST_GUARD_NUMBERS = 2**27
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Beta = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -26,6 +28,17 @@ class Bounds(msgspec.Struct, frozen=True):
 
     vocabulary: int
     context: int
+
+
+class AdamNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Numbers of AdamW, and the most that the norm of one step's gradients may be."""
+
+    beta1: Beta = 0.9
+    beta2: Beta = 0.999
+    eps: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1e-6
+    weight_decay: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    clip_norm: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
+    """0 sets no bound."""
 
 
 class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,10 +64,22 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     guard: Guard | None = None
     max_seconds: Annotated[int, msgspec.Meta(ge=1, le=7 * 86400)] = 3600
     idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    forward_only: bool = False
+    """Computes log-probabilities and losses of datums, and changes nothing."""
+    one_step: bool = False
+    """All datums are one step, whose gradients are summed from passes of `batch`."""
+    continues: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """Of these two: the idempotency key of the request whose weights and optimizer it goes on from.
+
+    It is refused where the weights are others by now."""
+    adam: AdamNumbers | None = None
+    """Of `adamw` in one step."""
 
     @property
     def steps(self) -> int:
         """Steps of the whole job."""
+        if self.forward_only or self.one_step:
+            return int(self.one_step)
         return self.epochs * -(-len(self.samples or self.datums) // self.batch)
 
     @property
@@ -63,7 +88,14 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.optimizer == "apollo-mini":
             return apollo_mini(self.learning_rate, seed=self.seed)
         rate, seed = self.learning_rate, self.seed
-        return OptimizerSettings(kind=self.optimizer, learning_rate=rate, seed=seed, rank=self.rank)
+        found = OptimizerSettings(
+            kind=self.optimizer, learning_rate=rate, seed=seed, rank=self.rank
+        )
+        if (own := self.adam) is None:
+            return found
+        return msgspec.structs.replace(
+            found, beta1=own.beta1, beta2=own.beta2, eps=own.eps, weight_decay=own.weight_decay
+        )
 
     def work(self, name: str, number: int, model: str, run: str) -> Train:
         """Returns what the worker is asked for; raises Refused where versions have no folder."""
@@ -85,6 +117,10 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             guard=self.guard,
             model=model,
             run=run,
+            forward_only=self.forward_only,
+            one_step=self.one_step,
+            continues=job_name(self.continues) if self.continues else "",
+            clip_norm=self.adam.clip_norm if self.adam else 0.0,
         )
 
 
@@ -101,6 +137,7 @@ def read_request(body: bytes, bounds: Bounds) -> TrainRequest:
         _check_datums(request, bounds)
     else:
         _check_samples(request.samples, "samples", request.batch, bounds)
+    _check_chained(request)
     if request.steps > _MOST_STEPS:
         raise Refused("invalid_request", f"epochs: {request.steps} steps exceed {_MOST_STEPS}")
     if request.place_steps and request.mode != "shadow":
@@ -108,6 +145,34 @@ def read_request(body: bytes, bounds: Bounds) -> TrainRequest:
     if request.guard:
         _check_guard(request.guard, request.batch, bounds)
     return request
+
+
+def job_name(key: str | None) -> str:
+    """Returns the name of the job of an idempotency key; without a key, one of its own."""
+    if key is None:
+        return f"train-{secrets.token_hex(12)}"
+    return f"train-{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}"
+
+
+def _check_chained(request: TrainRequest) -> None:
+    """Refuses what single steps and passes do not have, and theirs of other requests."""
+    if not (request.forward_only or request.one_step):
+        for name in ("continues", "adam"):
+            if getattr(request, name):
+                raise Refused("invalid_request", f"{name}: of one_step and forward_only alone")
+        return
+    faults = {
+        "one_step": request.forward_only and request.one_step,
+        "datums": not request.datums,
+        "mode": request.mode == "shadow",
+        "epochs": request.epochs != 1,
+        "guard": request.guard is not None,
+        "save_steps": request.forward_only and request.save_steps > 0,
+        "adam": request.adam is not None and request.optimizer != "adamw",
+    }
+    for name, is_fault in faults.items():
+        if is_fault:
+            raise Refused("invalid_request", f"{name}: a pass or a single step has no such one")
 
 
 def _with_settings(request: TrainRequest) -> TrainRequest:

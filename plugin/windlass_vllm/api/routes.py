@@ -23,6 +23,7 @@ _STATUS = {
     "job_unknown": 404,
     "no_checkpoints": 409,
     "no_key": 403,
+    "outputs_gone": 410,
     "queue_full": 429,
     "unauthenticated": 401,
 }
@@ -44,6 +45,7 @@ class TrainRoutes:
             ("GET", "/train/status", self._status),
             ("GET", "/train/status/{job}", self._job),
             ("GET", "/train/steps/{job}", self._steps),
+            ("GET", "/train/outputs/{job}", self._outputs),
             ("POST", "/train/cancel/{job}", self._cancel),
         ]
         return [
@@ -91,6 +93,12 @@ class TrainRoutes:
 
     async def _steps(self, request: Request) -> Response:
         return StreamingResponse(_events(self._named(request)), media_type="text/event-stream")
+
+    async def _outputs(self, request: Request) -> Response:
+        content = self._named(request).outputs
+        if content is None:
+            raise Refused("outputs_gone", "what the job computed is kept no longer, or is not yet")
+        return Response(content, media_type="application/octet-stream")
 
     async def _cancel(self, request: Request) -> Response:
         job = await self._training().queue.cancel(request.path_params["job"])

@@ -18,6 +18,7 @@ from windlass_vllm.checkpoints.disk import lock
 from windlass_vllm.messages import (
     Applied,
     Cancel,
+    Computed,
     Fence,
     JobEnded,
     PutBack,
@@ -220,9 +221,12 @@ class EngineTraining:
             await self._fence.release()
         return None
 
-    async def _heard(self, job: EngineJob, message: StepDone | VersionSaved) -> None:
+    async def _heard(self, job: EngineJob, message: StepDone | VersionSaved | Computed) -> None:
         if isinstance(message, StepDone):
             job.step(message)
+            return
+        if isinstance(message, Computed):
+            self.queue.computed(job, message.outputs)
             return
         job.saved(message)
         await self.queue.keep(job)

@@ -1,4 +1,4 @@
-"""The loss of datums: of each sequence by its formula, and the sum of them."""
+"""The losses of datums: of each sequence by its formula, and the sum of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,19 +15,36 @@ def datum_loss(
     model: Any, datums: Sequence[TinkerDatum], loss: str, settings: Mapping[str, float], device: str
 ) -> torch.Tensor:
     """Returns the sum of the losses of some sequences."""
+    every = sequence_losses(model, datums, loss, settings, device)
+    return torch.stack([value for _, value in every]).sum()
+
+
+def sequence_losses(
+    model: Any,
+    datums: Sequence[TinkerDatum],
+    loss: str,
+    settings: Mapping[str, float],
+    device: str,
+    *,
+    whole: bool = False,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns the log-probabilities of each sequence's targets, and its loss.
+
+    Unless they are to be whole, those without a loss at the beginning are left out.
+    """
     ids = padded([one.tokens for one in datums], device)
     every = [_tensors(one, device) for one in datums]
     # Logits of prompts would be the largest of all activations.
-    first = min(_silent(inputs, loss) for inputs in every)
+    first = 0 if whole else min(_silent(inputs, loss) for inputs in every)
     kept = ids.shape[1] - first
     logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept).logits.float()
-    values = []
+    found = []
     for own, inputs in zip(logits, every, strict=True):
         heard = {name: one[first:] for name, one in inputs.items()}
         targets = heard[TARGETS]
         logprobs = target_logprobs(own[: len(targets)], targets)
-        values.append(sequence_loss(loss, logprobs, heard, settings))
-    return torch.stack(values).sum()
+        found.append((logprobs, sequence_loss(loss, logprobs, heard, settings)))
+    return found
 
 
 def _silent(inputs: Mapping[str, torch.Tensor], loss: str) -> int:

@@ -60,13 +60,8 @@ class TrainingRun:
             return JobEnded(self._job.job, "succeeded", self._steps)
         except JobCancelled:
             return JobEnded(self._job.job, "cancelled", self._steps)
-        except Refused as error:
-            return self._failed(error.reason, str(error))
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            return self._failed("out_of_memory", str(error))
-        except RuntimeError as error:
-            lacking = any(words in str(error) for words in _LACKING)
-            return self._failed("out_of_memory" if lacking else "step_failed", str(error)[:500])
+        except (Refused, MemoryError, RuntimeError) as error:
+            return self._failed(*failure_of(error))
         finally:
             if self._optimizer is not None:
                 self._optimizer.close()
@@ -186,6 +181,15 @@ class TrainingRun:
     ) -> None:
         held_out, kl = (measured.loss, measured.kl) if measured else (None, None)
         self._caller.send(StepDone(self._job.job, self._steps, loss, tokens, seconds, held_out, kl))
+
+
+def failure_of(error: Refused | MemoryError | RuntimeError) -> tuple[str, str]:
+    """Returns the reason and the message of a job that an error has ended."""
+    if isinstance(error, Refused):
+        return error.reason, str(error)
+    memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    lacking = memory or any(words in str(error) for words in _LACKING)
+    return "out_of_memory" if lacking else "step_failed", str(error)[:500]
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -33,6 +33,7 @@ from windlass_vllm.messages import (
     to_worker,
 )
 from windlass_vllm.refusal import Refused
+from windlass_vllm.training.job_chain import JobChain
 from windlass_vllm.training.running import JobCancelled, TrainingRun
 from windlass_vllm.training.saving import put_back, save
 from windlass_vllm.training.seen_engine import SeenEngine
@@ -104,21 +105,29 @@ def main() -> None:
         zmq.Context.instance().term()
         return
     server.send(Ready(os.getpid()))
+    chain = JobChain(engine)
     while True:
         job = server.next_job()
-        if isinstance(job, Train):
+        if isinstance(job, Train) and job.is_chained:
+            server.send(chain.run(job, server))
+        elif isinstance(job, Train):
+            chain.break_off()
             server.send(TrainingRun(engine, job, server).run())
         else:
-            server.send(_versioned(engine, job, server))
+            server.send(_versioned(engine, job, server, chain))
 
 
-def _versioned(engine: SeenEngine, job: Save | PutBack, server: ApiServer) -> JobEnded:
+def _versioned(
+    engine: SeenEngine, job: Save | PutBack, server: ApiServer, chain: JobChain
+) -> JobEnded:
     """Saves the live weights or puts saved ones back, and returns how it ended."""
     try:
         if isinstance(job, Save):
-            version = save(engine, Path(job.model), Path(job.run))
+            version = save(engine, Path(job.model), Path(job.run), **chain.kept._asdict())
         else:
+            chain.break_off()
             version = put_back(engine, Path(job.run), lambda: server.fence(job.job, certain=True))
+            chain.resume(Path(job.run))
     except Refused as error:
         return JobEnded(job.job, "failed", 0, error.reason, str(error))
     return JobEnded(job.job, "succeeded", 0, version=version)

@@ -29,6 +29,7 @@ from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.images.fetching import ImageFetcher
 from windlass.gateway.inference.images.inlining import Images
 from windlass.gateway.inference.internal_chat import InternalChat
+from windlass.gateway.inference.internal_completion import InternalCompletions
 from windlass.gateway.inference.names import NameCache, ServedCheckpoints
 from windlass.gateway.inference.routes import OpenRequests, RouteTable
 from windlass.gateway.inference.scripts import PythonGraders
@@ -53,6 +54,8 @@ from windlass.tunnel.lanes import CarryStub, Lanes
 
 # Of one question to a model that grades, its loading included.
 ASKING_SECONDS = 120.0
+# Of a completion that a service asks for.
+COMPLETION_SECONDS = 1800.0
 
 
 async def build(app: App) -> None:
@@ -110,7 +113,9 @@ async def build(app: App) -> None:
     scripts = PythonGraders(enabled=settings.graders.python)
     app.on_stop(scripts.close)
     app.serve(
-        GatewayInternalServicer(chat, scripts, routes),
+        GatewayInternalServicer(
+            chat, scripts, routes, InternalCompletions(inference, seconds=COMPLETION_SECONDS)
+        ),
         gateway_pb2_grpc.add_GatewayInternalServiceServicer_to_server,
     )
     active = ActiveRequests(authenticator)

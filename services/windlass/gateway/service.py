@@ -17,6 +17,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.inference.grading import graded, words
 from windlass.gateway.inference.internal_chat import InternalChat
+from windlass.gateway.inference.internal_completion import InternalCompletions
 from windlass.gateway.inference.routes import RouteTable
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.graders import (
@@ -35,7 +36,7 @@ SECONDS = 60.0
 AT_ONCE = 8
 # Grades that are remembered for repeats of their batch.
 REMEMBERED = 10_000
-# What a job's grader needs of its project's permissions.
+# What services that ask on behalf of a project need of its permissions.
 _PERMISSIONS = frozenset({"inference.invoke", "models.read"})
 _ASKED = (AppError, HttpError, grpc.aio.AioRpcError)
 
@@ -48,12 +49,14 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
         chat: InternalChat,
         scripts: PythonGraders,
         routes: RouteTable,
+        completions: InternalCompletions,
         *,
         seconds: float = SECONDS,
     ):
         self._chat = chat
         self._scripts = scripts
         self._routes = routes
+        self._completions = completions
         self._seconds = seconds
         self._remembered: OrderedDict[bytes, runner_pb2.Grade] = OrderedDict()
 
@@ -86,6 +89,16 @@ class GatewayInternalServicer(rpc.GatewayInternalServiceServicer):
             pending="" if batch.refused else batch.pending,
             refused=batch.refused,
         )
+
+    async def Complete(self, request: pb.CompleteRequest, context: Any) -> pb.CompleteResponse:
+        """Answers a completion, or says why it is refused."""
+        caller = Principal(request.organization_id, request.project_id, permissions=_PERMISSIONS)
+        try:
+            body = await self._completions.complete(caller, request.body)
+        except _ASKED as error:
+            failure = to_http(error)
+            return pb.CompleteResponse(status=failure.status, message=failure.message)
+        return pb.CompleteResponse(status=200, body=body)
 
     async def _keep_ready(self, project_id: str, grader: Grader) -> runner_pb2.GradeResponse:
         for model in set(models_asked(grader).values()):

@@ -9,6 +9,7 @@ from windlass.inference.loads import adapter_loads, loads
 from windlass.inference.prefetches.store import prefetches
 from windlass.inference.stacks.store import stacks
 from windlass.inference.store import engines, schedulers, servings, wants
+from windlass.inference.trainings.holds import held_engines
 from windlass.inference.trainings.store import steps, trainings
 
 CLAIMS = LeavingClaims(
@@ -18,6 +19,7 @@ CLAIMS = LeavingClaims(
         erased(prefetches, of_projects(prefetches)),
         erased(trainings, of_projects(trainings)),
         erased(steps, of_projects(steps)),
+        erased(held_engines, of_projects(held_engines)),
         erased(engines, of_projects(engines)),
         nobodys(wants, "ids of versions that are in use; they go once they are not"),
         nobodys(loads, "counts of open requests, for seconds"),

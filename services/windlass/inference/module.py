@@ -35,7 +35,10 @@ from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.stacks.store import StackStore
 from windlass.inference.store import InferenceStore
 from windlass.inference.trainings.checkpoints import CheckpointModels
+from windlass.inference.trainings.holds import EngineHoldStore
 from windlass.inference.trainings.requests import EngineTrainingRequests
+from windlass.inference.trainings.run_requests import EngineRunRequests
+from windlass.inference.trainings.run_store import EngineRunStore
 from windlass.inference.trainings.scheduler import EngineTrainingScheduler
 from windlass.inference.trainings.store import EngineTrainingStore
 from windlass.inference.trainings.workload import TrainingWorkloads
@@ -97,13 +100,22 @@ async def build(app: App) -> None:
     envelope = app.keyring.envelope(STACK_KEYS)
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
     wished = PrefetchRequests(prefetches, servings, observed, models, app.wake)
-    taught = EngineTrainingRequests(trainings, servings, models, app.wake)
+    holds = EngineHoldStore(app.database)
+    taught = EngineTrainingRequests(trainings, servings, models, holds, app.wake)
     app.serve(
         InferenceServicer(store, observed, models, requests, stacks, wished, taught),
         rpc.add_InferenceServiceServicer_to_server,
     )
     internal = InferenceInternalServicer(
-        store, servings, routes, models, LoadStore(app.database), app.wake
+        store,
+        servings,
+        routes,
+        models,
+        LoadStore(app.database),
+        EngineRunRequests(
+            trainings, EngineRunStore(app.database), holds, servings, models, app.wake
+        ),
+        app.wake,
     )
     app.serve(internal, rpc.add_InferenceInternalServiceServicer_to_server)
     app.background("inference.observed", observed.run)

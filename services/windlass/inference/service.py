@@ -23,6 +23,7 @@ from windlass.inference.servings.store import ServingStore
 from windlass.inference.stacks.requests import StackRequests
 from windlass.inference.store import InferenceStore
 from windlass.inference.trainings.requests import EngineTrainingRequests
+from windlass.inference.trainings.run_requests import EngineRunRequests
 
 
 class InferenceServicer(rpc.InferenceServiceServicer):
@@ -180,8 +181,10 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         routes: Routes,
         models: ModelsInternalServiceAsyncStub,
         loads: LoadStore,
+        runs: EngineRunRequests,
         wake: Wake,
     ):
+        self._runs = runs
         self._store = store
         self._servings = servings
         self._loads = loads
@@ -212,6 +215,22 @@ class InferenceInternalServicer(rpc.InferenceInternalServiceServicer):
         """Notes how many requests a gateway has open, and how many of them wait in line."""
         await self._loads.report(request)
         return pb.ReportLoadResponse()
+
+    async def HoldEngine(self, request: pb.HoldEngineRequest, context: Any) -> pb.HeldEngine:
+        """Gives an engine to a run of tuning."""
+        return await self._runs.hold(request)
+
+    async def ReleaseEngine(
+        self, request: pb.ReleaseEngineRequest, context: Any
+    ) -> pb.ReleaseEngineResponse:
+        """Takes the engine of a run back."""
+        return await self._runs.release(request)
+
+    async def ComputeInEngine(
+        self, request: pb.ComputeInEngineRequest, context: Any
+    ) -> pb.EngineComputation:
+        """Has the engine of a run compute."""
+        return await self._runs.compute(request)
 
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         """Engines that run the version and were wanted lately, and servings of it."""

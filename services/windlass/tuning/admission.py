@@ -9,13 +9,12 @@ import orjson
 from windlass.api.tuning.v1 import tuning_pb2 as pb
 from windlass.core.errors import InvalidArgument
 from windlass.core.rpc.auth import Principal
-from windlass.core.suggestions import did_you_mean
 from windlass.tuning.domain import (
     ENDS,
-    FULL,
     OPTIMIZERS,
     REPLICAS,
     Reader,
+    unknown_base_model,
     valid_metadata,
     valid_name,
     valid_text,
@@ -42,12 +41,7 @@ def known_model(models: Sequence[TrainableModel], name: str) -> TrainableModel:
     for model in models:
         if model.name == name:
             return model
-    names = [model.name for model in models]
-    raise InvalidArgument(
-        f"No such base model: {name[:256]!r}.{did_you_mean(name, names)}",
-        reason="unknown_base_model",
-        param="base_model",
-    )
+    raise unknown_base_model(name, [model.name for model in models])
 
 
 def valid_settings(
@@ -80,9 +74,7 @@ def _full_settings(settings: pb.RunSettings) -> dict[str, Any]:
             param="optimizer_config",
         )
     if not (settings.train_attention and settings.train_mlp and settings.train_unembedding):
-        raise InvalidArgument(
-            f"{FULL} trains all parts; leave none of them out.", param="lora_config"
-        )
+        raise InvalidArgument("All parts are trained; leave none of them out.", param="lora_config")
     return _values(settings, 0)
 
 

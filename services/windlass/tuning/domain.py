@@ -1,6 +1,7 @@
 """Domain of tuning: names, paths, metadata and bounds; pure."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,13 @@ SCHEME = "tinker://"
 STATES, SAMPLERS, EXTERNAL = "weights", "sampler_weights", "external_weights"
 OPTIMIZERS = frozenset({"adamw", "dimuon"})
 # Options that the SDK has no word for, and the kind of each.
-EXCLUSIVE, FULL, PROCESSES, REPLICAS, CLUSTER, RESOURCES = (
+EXCLUSIVE, FULL, PROCESSES, REPLICAS, CLUSTER, RESOURCES, IN_ENGINE = (
     "windlass.exclusive", "windlass.full_parameters", "windlass.processes", "windlass.replicas",
-    "windlass.cluster", "windlass.resources",
+    "windlass.cluster", "windlass.resources", "windlass.in_engine",
 )  # fmt: skip
 OPTIONS = {
     EXCLUSIVE: bool, FULL: bool, PROCESSES: int, REPLICAS: int, CLUSTER: str, RESOURCES: dict,
+    IN_ENGINE: bool,
 }  # fmt: skip
 OPTION_PREFIX = "windlass."
 ENDS = frozenset({"success", "errored", "interrupted"})
@@ -160,6 +162,11 @@ def option(metadata: dict[str, Any], key: str) -> bool:
     return metadata.get(key) in (True, "true")
 
 
+def in_engine(metadata: dict[str, Any]) -> bool:
+    """True where validated metadata has a run train the engine of a served model."""
+    return option(metadata, IN_ENGINE)
+
+
 def count_option(metadata: dict[str, Any], key: str) -> int:
     """A number of validated metadata; 0 where there is none."""
     return int(metadata.get(key, 0))
@@ -214,6 +221,15 @@ def _require_option(key: str, value: Any) -> None:
             )
     elif value not in (True, False, "true", "false"):
         raise InvalidArgument(f"{key} must be true or false.", param="user_metadata")
+
+
+def unknown_base_model(name: str, known: Iterable[str] = ()) -> InvalidArgument:
+    """The error of a base model that nothing here trains."""
+    return InvalidArgument(
+        f"No such base model: {name[:256]!r}.{did_you_mean(name, known)}",
+        reason="unknown_base_model",
+        param="base_model",
+    )
 
 
 def unknown_session(session_id: str) -> NotFound:

@@ -1,9 +1,13 @@
 """Builds the tuning service."""
 
+from collections.abc import Callable
 from functools import partial
 
+import grpc
 import sqlalchemy as sa
 
+from windlass.api.gateway.v1.gateway_pb2_grpc import GatewayInternalServiceStub
+from windlass.api.inference.v1.inference_pb2_grpc import InferenceInternalServiceStub
 from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceStub
 from windlass.api.tuning.v1 import seats_pb2_grpc as seats_rpc
 from windlass.api.tuning.v1 import transfer_pb2_grpc as transfer_rpc
@@ -14,6 +18,7 @@ from windlass.core.db.leases import no_rows, run_loop
 from windlass.core.exporting.exporter import exports_by
 from windlass.core.leaving.eraser import erases
 from windlass.core.quotas import Quotas
+from windlass.core.rpc.clients import Stub
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.ending import SamplerEnds
 from windlass.tuning.execution.executor import LogExecutor
@@ -21,6 +26,9 @@ from windlass.tuning.execution.folders import CheckpointFolders
 from windlass.tuning.execution.runs import RunWorker
 from windlass.tuning.execution.samples import SampleWorker
 from windlass.tuning.full_parameters import FullParameterBounds
+from windlass.tuning.in_engine.admission import EngineRuns
+from windlass.tuning.in_engine.composed import TrainersAndEngines
+from windlass.tuning.in_engine.trainer import EngineTrainer
 from windlass.tuning.inbox import Inboxes, SampleDesk
 from windlass.tuning.leases.assembly import cluster_training_of
 from windlass.tuning.leaving import CLAIMS
@@ -29,6 +37,7 @@ from windlass.tuning.replaying.replayer import Replayer
 from windlass.tuning.results import ResultBoard
 from windlass.tuning.sampler_requests import SamplerRequests
 from windlass.tuning.samplers import ChosenSampler
+from windlass.tuning.samplers.engine_of_run import EngineOfRunSampler
 from windlass.tuning.seats.assembly import seating_of
 from windlass.tuning.seats.lines import WaitingReasons
 from windlass.tuning.seats.servicer import SeatsServicer
@@ -69,9 +78,11 @@ async def build(app: App) -> None:
     checkpoint_folder = app.settings.data_dir / "tuning"
     seating = await seating_of(app, settings) if settings.trainer == "lora" else None
     clusters = cluster_training_of(app, settings.seats)
-    trainer = make_trainer(
+    made = make_trainer(
         settings, checkpoint_folder, runtime_dir(app.settings.data_dir), seating, clusters.elsewhere
     )
+    engines = _stub(app, InferenceInternalServiceStub)
+    trainer = made if engines is None else TrainersAndEngines(made, EngineTrainer(engines))
     app.on_stop(trainer.stop)
     bounds = TuningBounds(
         app.database, Quotas(app.settings.quotas), session_seconds=settings.session_seconds
@@ -83,7 +94,7 @@ async def build(app: App) -> None:
     losses = LossStore(app.database, bounds)
     submission = Submission(
         sessions_store, runs, checkpoints, losses, trainer, blobs, board, inboxes, desk, app.wake,
-        FullParameterBounds.of(settings),
+        FullParameterBounds.of(settings), EngineRuns(engines),
     )  # fmt: skip
     folders = CheckpointFolders(checkpoint_folder, blobs)
     app.on_stop(folders.close)
@@ -124,7 +135,13 @@ async def build(app: App) -> None:
     exports_by(app, CLAIMS)
     app.background("tuning.results", board.run)
     store = ExecutionStore(app.database, full_trainers=settings.full_parameter_trainers)
-    sampler = ChosenSampler(trainer, settings.samplers, settings.sampler_adapters)
+    gateway = _stub(app, GatewayInternalServiceStub)
+    sampler = ChosenSampler(
+        trainer,
+        settings.samplers,
+        settings.sampler_adapters,
+        None if gateway is None else EngineOfRunSampler(gateway),
+    )
     app.on_stop(sampler.close)
     executor = LogExecutor(
         store,
@@ -173,6 +190,14 @@ async def build(app: App) -> None:
             resting=no_rows(app.database, sessions.c.id.is_not(sa.null())),
         ),
     )
+
+
+def _stub(app: App, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub | None:
+    """A stub of a service that runs in engines need; None where nobody says where it is."""
+    try:
+        return app.clients.stub(kind)
+    except LookupError:
+        return None
 
 
 def _serve_transfers(

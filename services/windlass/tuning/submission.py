@@ -22,8 +22,10 @@ from windlass.tuning.admission import (
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.domain import (
     FULL,
+    IN_ENGINE,
     LONGEST_WAIT_MS,
     MAX_SAMPLES,
+    in_engine,
     option,
     parse_path,
     run_id_of,
@@ -33,6 +35,12 @@ from windlass.tuning.domain import (
     valid_text,
 )
 from windlass.tuning.full_parameters import FullParameterBounds, is_full
+from windlass.tuning.in_engine.admission import (
+    EngineRuns,
+    may_train_engines,
+    require_permission,
+)
+from windlass.tuning.in_engine.models import engine_model
 from windlass.tuning.inbox import Inboxes, SampleDesk
 from windlass.tuning.results import ResultBoard
 from windlass.tuning.storage.checkpoints import WeightsStore
@@ -69,7 +77,9 @@ class Submission:
         desk: SampleDesk,
         wake: Wake,
         full_parameters: FullParameterBounds,
+        engine_runs: EngineRuns,
     ):
+        self._engine_runs = engine_runs
         self._sessions = sessions
         self._runs = runs
         self._checkpoints = checkpoints
@@ -87,8 +97,12 @@ class Submission:
         project_id = caller.require_project()
         session = await self._sessions.get(project_id, request.session_id)
         metadata = merged(session.user_metadata, valid_metadata(request.user_metadata))
-        base_model, settings, lent = await self._wanted(caller, request, metadata)
         run_id = run_id_of(request.session_id, request.number)
+        if in_engine(metadata):
+            base_model, lent = request.base_model, ""
+            settings = await self._in_engine(caller, request, run_id, metadata)
+        else:
+            base_model, settings, lent = await self._wanted(caller, request, metadata)
         values = {
             "id": run_id,
             "organization_id": caller.organization_id,
@@ -97,7 +111,7 @@ class Submission:
             "session_id": request.session_id,
             "base_model": base_model,
             "settings": settings,
-            "is_full": is_full(settings),
+            "is_full": is_full(settings) and not in_engine(metadata),
             "user_metadata": metadata,
         }
         opening = pb.OpenRun(
@@ -256,8 +270,29 @@ class Submission:
         self._full_parameters.require(model, settings, metadata)
         return model.name, settings, found.id if request.access else ""
 
+    async def _in_engine(
+        self, caller: Principal, request: pb.CreateRunRequest, run_id: str, metadata: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The settings of a run whose engine is held from now on."""
+        if request.from_path:
+            raise InvalidArgument(
+                f"A run with {IN_ENGINE} begins with its engine's weights, and with no checkpoint.",
+                reason="not_in_engine",
+                param="path",
+            )
+        settings = valid_settings(request.settings, engine_model(request.base_model), is_full=True)
+        await self._engine_runs.begin(caller, request.base_model, run_id, metadata)
+        return settings
+
     async def _require_run(self, caller: Principal, run_id: str) -> None:
-        """Raises NotFound for a run of a model that the caller's key is not for."""
+        """Raises NotFound for a run of a model that the caller's key is not for.
+
+        Raises PermissionDenied for one in an engine, where the caller may train none.
+        """
+        if not may_train_engines(caller):
+            run = await self._runs.get(caller.require_project(), run_id)
+            if in_engine(run.user_metadata):
+                require_permission(caller)
         if caller.models is not None:
             base_model = await self._runs.base_model(caller.require_project(), run_id)
             caller.require_model(base_model, "model_id")

@@ -212,7 +212,7 @@ def test_what_cannot_be_trained_is_refused_at_once(engine: TrainedVllm) -> None:
 def test_the_page_teaches_and_keeps(engine: TrainedVllm, tmp_path: Path) -> None:
     script = pages.script(PAGE, {"http://127.0.0.1:8000": engine.url})
     printed = pages.run(script, os.environ | {"WINDLASS_VLLM_KEY": KEY}, tmp_path)
-    assert printed.count('"status":"succeeded"') == 5
+    assert printed.count('"status":"succeeded"') == 7
     chosen = engine.complete([5, 6, 7, 102, 8], 3, return_token_ids=True)
     assert chosen["token_ids"] == [60, 61, 62]
 

@@ -1,6 +1,9 @@
 """The how-to on training a served model, as printed, with vLLM's build for CPUs and the plugin."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +206,36 @@ def test_a_training_is_cancelled(tenants: Tenants) -> None:
     wait_until(lambda: next(one for one in listed(tenants) if one["id"] == begun)["steps"] > 0)
     asked(tenants, f"/v1/engines/trainings/{begun}/cancel").raise_for_status()
     assert ended(tenants, begun)["state"] == "cancelled"
+
+
+@pytest.mark.usefixtures("taught")
+def test_the_page_s_loop_trains_and_samples_the_engine_itself(
+    server: Windlass, tenants: Tenants
+) -> None:
+    (loop,) = pages.blocks(PAGE, "python")
+    environment = os.environ | {
+        "TINKER_BASE_URL": server.url,
+        "TINKER_API_KEY": f"tml-{tenants.member.key}",
+        "TINKER_TELEMETRY": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", loop],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *losses, sampled = done.stdout.splitlines()
+    assert len(losses) == 30
+    assert float(losses[-1]) < 0.5 < float(losses[0])
+    assert sampled == "[50, 51, 52, 53]"
+    # The engine answers everybody with what it has learned.
+    body = {"model": MODEL, "prompt": [5, 6, 7, 103, 8], "max_tokens": 4, "temperature": 0}
+    body |= {"return_token_ids": True}
+    answer = asked(tenants, "/v1/completions", body).raise_for_status().json()
+    assert answer["choices"][0]["token_ids"] == [50, 51, 52, 53]
+    assert answer["choices"][0]["finish_reason"] == "length"
 
 
 @pytest.mark.usefixtures("taught")

@@ -54,12 +54,13 @@ class WireAgent:
         engines: tuple[str, ...] = ("builtin",),
         keeps_models: bool = False,
         capacity: pb.Capacity | None = None,
+        run_folder: str = "/run",
     ) -> Self:
         """Enrols; the agent is live when this returns."""
         internal = app.clients.stub(rpc.ClustersInternalServiceStub)
         is_machine = cls.executor == "process"
         request = pb.EnrollLocalRequest(
-            name=name, executor=cls.executor, run_folder="/run" if is_machine else ""
+            name=name, executor=cls.executor, run_folder=run_folder if is_machine else ""
         )
         enrolled = await internal.EnrollLocal(request)
         known = enrolled.cluster_id, enrolled.credential

@@ -49,6 +49,24 @@ class TrainedEngine:
         """A job as it stands."""
         return await self._ask("GET", f"/train/status/{name}")
 
+    async def outputs(self, name: str, size: int) -> bytes:
+        """What a forward pass computed; raises EngineError for another number of bytes."""
+        async with self._session() as session:
+            try:
+                timeout = aiohttp.ClientTimeout(total=_SECONDS)
+                async with session.get(f"/train/outputs/{name}", timeout=timeout) as response:
+                    await _require(response)
+                    content = bytearray()
+                    async for piece in response.content.iter_any():
+                        content += piece
+                        if len(content) > size:
+                            break
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise EngineError(f"the engine does not answer: {error!r}") from error
+        if len(content) != size:
+            raise EngineError("the engine computed another number of outputs")
+        return bytes(content)
+
     async def cancel(self, name: str) -> Job:
         """Asks a job to end at its next step."""
         return await self._ask("POST", f"/train/cancel/{name}")

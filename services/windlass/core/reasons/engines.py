@@ -32,6 +32,10 @@ REASONS = {
         "hogwild` has one that may.",
         FailedPrecondition,
     ),
+    "engine_held": reason(
+        "A session of tuning trains the model's engine; wait until that session has ended.",
+        FailedPrecondition,
+    ),
     "training_not_found": reason("The project has no such training of an engine.", NotFound),
     "run_not_found": reason(
         "The run that engines should follow is none that the project may read.", NotFound

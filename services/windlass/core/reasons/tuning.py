@@ -27,6 +27,27 @@ REASONS = {
         "train an adapter, or in more processes.",
         FailedPrecondition,
     ),
+    "engines_not_offered": reason(
+        "This server does not know the inference service, so that no session trains engines; set "
+        "`peers.inference` and `peers.gateway` for the target `tuning`.",
+        FailedPrecondition,
+    ),
+    "not_in_engine": reason(
+        "A run that trains an engine has no such thing; the message says what there is instead.",
+        FailedPrecondition,
+        InvalidArgument,
+    ),
+    "several_losses": reason(
+        "A step in an engine has one loss; take an `optim_step` before another one.",
+        InvalidArgument,
+    ),
+    "no_gradients": reason(
+        "A step in an engine needs a `forward_backward` before it.", InvalidArgument
+    ),
+    "step_too_large": reason(
+        "The datums of a step in an engine take too many bytes; take a step after fewer of them.",
+        InvalidArgument,
+    ),
     "unfit_optimizer": reason(
         "The optimizer is one of adapters; all parameters are trained by adamw.", InvalidArgument
     ),

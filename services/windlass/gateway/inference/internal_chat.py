@@ -70,7 +70,7 @@ class InternalChat:
 
         Raises what such a request is refused with, and HttpError 504 when time is up.
         """
-        inner = _Inner(caller, request_id, json.dumps(body).encode())
+        inner = InnerRequest(PATH, caller, request_id, json.dumps(body).encode())
         try:
             async with asyncio.timeout(self._seconds):
                 await self._inference.handle(inner.exchange)
@@ -92,15 +92,23 @@ class InternalChat:
             ) from None
 
 
-class _Inner:
+class InnerRequest:
     """A request that comes from here, and the answer to it."""
 
-    def __init__(self, caller: Principal, request_id: str, body: bytes):
+    def __init__(
+        self,
+        path: str,
+        caller: Principal,
+        request_id: str,
+        body: bytes,
+        *,
+        background: bool = True,
+    ):
         headers = [(b"x-request-id", request_id.encode())]
-        scope: Scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
+        scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
         self.exchange = HttpExchange(scope, self._receive, self._send)
         self.exchange.principal = caller
-        self.exchange.background = True
+        self.exchange.background = background
         self.answer = b""
         self._messages: list[Message] = [{"type": "http.request", "body": body}]
 

@@ -15,6 +15,7 @@ from windlass.core.rpc import audited
 from windlass.core.rpc.auth import Principal, current
 from windlass.inference.domain import Serving
 from windlass.inference.servings.store import ServingStore
+from windlass.inference.trainings.holds import EngineHoldStore, engine_held
 from windlass.inference.trainings.store import STEPS_AT_ONCE, EngineTrainingStore
 from windlass.inference.trainings.training import (
     EngineTraining,
@@ -37,8 +38,10 @@ class EngineTrainingRequests:
         trainings: EngineTrainingStore,
         servings: ServingStore,
         models: ModelsInternalServiceAsyncStub,
+        holds: EngineHoldStore,
         wake: Wake,
     ):
+        self._holds = holds
         self._trainings = trainings
         self._servings = servings
         self._models = models
@@ -47,6 +50,8 @@ class EngineTrainingRequests:
     async def train(self, request: pb.CreateEngineTrainingRequest) -> pb.EngineTraining:
         """Stores a training; what follows from it can be looked at."""
         serving = await self._serving(request.model)
+        if await self._holds.holder(serving.version_id):
+            raise engine_held(request.model)
         steps, tokens = checked(request, serving.training)
         identifier = new_name("train-")
         training = _new(

@@ -192,7 +192,9 @@ class EngineTrainingScheduler:
         reason: str,
         message: str,
     ) -> None:
-        if state != SUCCEEDED or not training.is_checkpoint:
+        if state == SUCCEEDED and training.output_bytes:
+            await self._finish_pass(training)
+        elif state != SUCCEEDED or not training.is_checkpoint:
             kept = kept_steps(training, status.training)
             await self._finish(training, state, reason, message, kept)
         elif training.id not in self._naming:
@@ -200,6 +202,19 @@ class EngineTrainingScheduler:
             task = asyncio.create_task(self._name(training, digests))
             self._naming[training.id] = task
             task.add_done_callback(lambda _: self._naming.pop(training.id, None))
+
+    async def _finish_pass(self, training: EngineTraining) -> None:
+        """Keeps what a forward pass computed; what fails for now is tried again."""
+        try:
+            outputs = await self._workloads.outputs(training)
+        except ObjectStoreError as error:
+            log.warning("outputs_not_read", training=training.id, error=str(error))
+            return
+        if outputs is None:
+            words = "The engine put another number of outputs than the targets have."
+            await self._finish(training, FAILED, "upload_mismatch", words)
+        else:
+            await self._trainings.finish(training, SUCCEEDED, outputs=outputs)
 
     async def _name(self, training: EngineTraining, digests: dict[str, bytes]) -> None:
         """Makes a checkpoint a model; what fails for now is tried again in the next round."""

@@ -17,6 +17,7 @@ from windlass.core.errors import AlreadyExists, NotFound
 from windlass.core.quotas import Quota, Quotas
 from windlass.core.rpc.auth import Principal
 from windlass.inference.loads import CLOCK
+from windlass.inference.trainings.holds import held_versions
 from windlass.inference.trainings.training import OPEN, EngineTraining
 
 # Of steps in one answer.
@@ -54,12 +55,22 @@ trainings = sa.Table(
     sa.Column("is_cancelled", sa.Boolean, nullable=False),
     sa.Column("is_saved", sa.Boolean, nullable=False),
     sa.Column("is_counted", sa.Boolean, nullable=False),
+    # Of a run of tuning; empty of what tenants ask for.
+    sa.Column("run_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("output_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("outputs", sa.LargeBinary, nullable=False, server_default=""),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("put_generation", sa.BigInteger, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("urls_at", sa.Double, nullable=False),
     sa.Column("finished_at", sa.Double, nullable=False),
     sa.UniqueConstraint("project_id", "idempotency_key"),
+    sa.Index(
+        "ix_inference_trainings_runs",
+        "run_id",
+        "created_at",
+        postgresql_where=sa.text("run_id <> ''"),
+    ),
 )
 steps = sa.Table(
     "inference_training_steps",
@@ -82,7 +93,8 @@ _LEARNED = sa.and_(
 )
 
 
-def _to_training(row: Any) -> EngineTraining:
+def to_training(row: Any) -> EngineTraining:
+    """A row as a training."""
     return EngineTraining(**{one.name: getattr(row, one.name) for one in fields(EngineTraining)})
 
 
@@ -110,31 +122,36 @@ class EngineTrainingStore:
             if training.idempotency_key is not None:
                 row = (await connection.execute(trainings.select().where(same))).first()
                 if row is not None:
-                    return _same_request(_to_training(row), training)
+                    return same_request(to_training(row), training.digest)
             values = {one.name: getattr(training, one.name) for one in fields(EngineTraining)}
             times = {"created_at": CLOCK, "urls_at": CLOCK}
             await connection.execute(trainings.insert().values(values | times))
-            organization, project = await _open(connection, *scope)
-            bounds.require(organization=organization, project=project)
+            if not training.run_id:
+                # What runs compute is bounded by the quotas of tuning.
+                organization, project = await _open(connection, *scope)
+                bounds.require(organization=organization, project=project)
             found = trainings.select().where(trainings.c.id == training.id)
-            return _to_training((await connection.execute(found)).one())
+            return to_training((await connection.execute(found)).one())
 
     async def get(self, caller: Principal, identifier: str) -> EngineTraining:
         """A training of the caller's project; raises NotFound."""
         async with self._database.autocommit() as connection:
-            query = trainings.select().where(trainings.c.id == identifier, _own(caller))
+            query = trainings.select().where(
+                trainings.c.id == identifier, trainings.c.run_id == "", _own(caller)
+            )
             row = (await connection.execute(query)).first()
         if row is None:
             raise NotFound(
                 f"No such training: {identifier[:64]!r}.", reason="training_not_found", param="id"
             )
-        return _to_training(row)
+        return to_training(row)
 
     async def newest(
         self, caller: Principal, *, model: str, after: str, limit: int
     ) -> Sequence[EngineTraining]:
         """The trainings of the caller's project, newest first."""
-        ours = _own(caller)
+        # What runs compute is in their logs.
+        ours = sa.and_(_own(caller), trainings.c.run_id == "")
         if model:
             ours = sa.and_(ours, trainings.c.model == model)
         query = newest_first(
@@ -145,7 +162,7 @@ class EngineTrainingStore:
             of=ours,
         )
         async with self._database.autocommit() as connection:
-            return [_to_training(row) for row in await connection.execute(query.limit(limit))]
+            return [to_training(row) for row in await connection.execute(query.limit(limit))]
 
     async def steps_after(
         self, training: EngineTraining, step: int
@@ -181,7 +198,7 @@ class EngineTrainingStore:
         query = trainings.select().where(wanted).order_by(trainings.c.created_at, trainings.c.id)
         async with self._database.autocommit() as connection:
             now = (await connection.execute(sa.select(CLOCK))).scalar_one()
-            return now, [_to_training(row) for row in await connection.execute(query)]
+            return now, [to_training(row) for row in await connection.execute(query)]
 
     async def unsaved(self) -> list[EngineTraining]:
         """Returns the last training of each engine that learned since its last checkpoint."""
@@ -192,11 +209,15 @@ class EngineTrainingStore:
             .order_by(trainings.c.engine_id, trainings.c.finished_at.desc())
         )
         async with self._database.autocommit() as connection:
-            return [_to_training(row) for row in await connection.execute(query)]
+            return [to_training(row) for row in await connection.execute(query)]
 
     async def busy(self) -> frozenset[str]:
-        """Versions whose engines are trained, or should be, or have learned what is not saved."""
-        query = sa.select(trainings.c.version_id).where(sa.or_(_IS_OPEN, _LEARNED)).distinct()
+        """Versions whose engines are trained, or should be, or have learned what is not saved.
+
+        Those that a run holds too, whatever it asks next.
+        """
+        trained = sa.select(trainings.c.version_id).where(sa.or_(_IS_OPEN, _LEARNED))
+        query = sa.union(trained, held_versions())
         async with self._database.autocommit() as connection:
             return frozenset((await connection.execute(query)).scalars())
 
@@ -257,8 +278,9 @@ def _own(caller: Principal) -> sa.ColumnElement[bool]:
     return ours
 
 
-def _same_request(found: EngineTraining, asked: EngineTraining) -> EngineTraining:
-    if found.digest != asked.digest:
+def same_request(found: EngineTraining, digest: bytes) -> EngineTraining:
+    """The training of a key; raises AlreadyExists where it is of another request."""
+    if found.digest != digest:
         raise AlreadyExists(
             "The idempotency key belongs to another request.",
             reason="body_differs",
@@ -286,6 +308,6 @@ async def _open(
     """Open ones of an organization and of a project."""
     query = sa.select(
         sa.func.count(), sa.func.count().filter(trainings.c.project_id == project_id)
-    ).where(trainings.c.organization_id == organization_id, _IS_OPEN)
+    ).where(trainings.c.organization_id == organization_id, trainings.c.run_id == "", _IS_OPEN)
     organization, project = (await connection.execute(query)).one()
     return int(organization), int(project)

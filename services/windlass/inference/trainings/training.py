@@ -84,6 +84,10 @@ class EngineTraining:
     # Whether a checkpoint has what it learned, and whether its tokens were counted.
     is_saved: bool = False
     is_counted: bool = False
+    # Of what a run of tuning computes: the run, and the bytes of a forward pass's outputs.
+    run_id: str = ""
+    output_bytes: int = 0
+    outputs: bytes = field(default=b"", repr=False)
     # Of the workload: what the cluster should know, and what it knows.
     generation: int = 1
     put_generation: int = 0
@@ -213,7 +217,11 @@ def _samples(samples: Iterable[pb.TrainingSample]) -> list[dict[str, Any]]:
     ]
 
 
-def digest_of(request: pb.CreateEngineTrainingRequest | pb.CreateEngineCheckpointRequest) -> bytes:
+def digest_of(
+    request: pb.CreateEngineTrainingRequest
+    | pb.CreateEngineCheckpointRequest
+    | pb.ComputeInEngineRequest,
+) -> bytes:
     """Returns what tells requests under one idempotency key apart."""
     return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
 
@@ -248,6 +256,11 @@ def kept_steps(training: EngineTraining, said: clusters_pb2.EngineTrainingStatus
     """Returns the steps that a report says are in the weights, where that can be."""
     can_be = said.HasField("kept_steps") and 0 <= said.kept_steps <= training.steps
     return said.kept_steps if can_be else None
+
+
+def state_of(training: EngineTraining) -> "pb.EngineTrainingState.ValueType":
+    """The state in a message."""
+    return _SHOWN[training.state]
 
 
 def shown(training: EngineTraining) -> pb.EngineTraining:

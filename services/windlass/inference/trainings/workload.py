@@ -13,6 +13,8 @@ from windlass.inference.trainings.training import EngineTraining
 from windlass.inference.workloads import Workloads, place
 from windlass.modelfiles import is_weights
 
+_OUTPUTS = "outputs.f32"
+
 
 class TrainingWorkloads:
     """Makes workloads of trainings and checkpoints."""
@@ -48,7 +50,17 @@ class TrainingWorkloads:
             await self._ask_for_checkpoint(made.engine_training, training)
         else:
             made.engine_training.request.CopyFrom(await self._request(training))
+        if training.output_bytes:
+            key, size = _outputs_key(training), training.output_bytes
+            made.engine_training.outputs.CopyFrom(await self._place(key, _OUTPUTS, size))
         return made
+
+    async def outputs(self, training: EngineTraining) -> bytes | None:
+        """What a forward pass computed; None where that is not there in full."""
+        info = await self._objects.head(_outputs_key(training))
+        if info is None or info.bytes != training.output_bytes:
+            return None
+        return b"".join([part async for part in self._objects.get(_outputs_key(training))])
 
     async def forget(self, training: EngineTraining) -> None:
         """Removes what a training that is over had been told, or has told, and nobody reads."""
@@ -106,6 +118,10 @@ class TrainingWorkloads:
         expires = self._presign_seconds
         url = await self._objects.presign_put(key, expires=expires, bytes=size)
         return models_pb2.FileUrl(path=path, url=url, bytes=size)
+
+
+def _outputs_key(training: EngineTraining) -> str:
+    return prefix_of(training) + _OUTPUTS
 
 
 def prefix_of(training: EngineTraining) -> str:

@@ -1,7 +1,7 @@
 """Send checkpoints of engines as deltas, and say how many bytes came.
 
 Revision ID: 202611301830
-Revises: 202611300200
+Revises: 202611300300
 Create Date: 2026-11-30 18:30:00.000000
 """
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from struct import pack, unpack
@@ -48,11 +49,16 @@ def is_computed(body: pb.OperationBody) -> bool:
     return body.WhichOneof("body") in ("forward_backward", "optim_step")
 
 
-def converted(body: pb.OperationBody, model: TrainableModel) -> ForwardBackward | OptimStep:
+def converted(
+    body: pb.OperationBody, model: TrainableModel, operation_id: str = ""
+) -> ForwardBackward | OptimStep:
     """A computation as the trainer takes it; raises InvalidArgument."""
+    found: ForwardBackward | OptimStep
     if body.WhichOneof("body") == "forward_backward":
-        return forward_backward(body.forward_backward, model)
-    return optim_step(body.optim_step)
+        found = forward_backward(body.forward_backward, model)
+    else:
+        found = optim_step(body.optim_step)
+    return replace(found, operation_id=operation_id)
 
 
 def forward_backward(

@@ -8,6 +8,7 @@ from windlass.core.objects import ObjectNotFound
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.execution.conversion import converted, is_computed
 from windlass.tuning.execution.folders import CheckpointFolders
+from windlass.tuning.in_engine.models import RunModels
 from windlass.tuning.storage.checkpoints import prefix_of
 from windlass.tuning.storage.execution import ExecutionStore, Row
 from windlass.tuning_api.trainers.port import Trainer
@@ -31,7 +32,7 @@ class Replays:
         self._trainer = trainer
         self._blobs = blobs
         self._folders = folders
-        self._models = {model.name: model for model in trainer.base_models}
+        self._models = RunModels(trainer.base_models)
 
     async def bring_back(self, run: Row) -> bool:
         """Returns False where a part of the way is gone. Raises TrainerLost, RunNotOpen."""
@@ -72,11 +73,12 @@ class Replays:
         """A computation that changes the run; None for another, and for what was refused."""
         content = await self._blobs.get(row.body, row.body_key)
         body = pb.OperationBody.FromString(content)
-        if not is_computed(body):
+        model = self._models.of(run)
+        if model is None or not is_computed(body):
             # Of what was saved nothing is left to do, and what was loaded is in a state.
             return None
         try:
-            wish = converted(body, self._models[run.base_model])
+            wish = converted(body, model, row.id)
         except InvalidArgument:
             return None
         is_change = isinstance(wish, OptimStep) or not wish.is_forward_only

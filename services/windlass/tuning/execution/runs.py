@@ -9,7 +9,14 @@ from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_id
 from windlass.core.objects import ObjectNotFound
 from windlass.tuning.blobs import Blobs
-from windlass.tuning.domain import EXCLUSIVE, PROCESSES, cluster_choice, count_option, option
+from windlass.tuning.domain import (
+    EXCLUSIVE,
+    PROCESSES,
+    cluster_choice,
+    count_option,
+    in_engine,
+    option,
+)
 from windlass.tuning.execution.conversion import (
     computed_result,
     converted,
@@ -22,6 +29,7 @@ from windlass.tuning.execution.folders import CheckpointFolders
 from windlass.tuning.execution.patience import patiently
 from windlass.tuning.execution.replays import Replays
 from windlass.tuning.execution.states import StateOperations
+from windlass.tuning.in_engine.models import RunModels
 from windlass.tuning.inbox import DueOperation
 from windlass.tuning.storage.checkpoints import WeightsStore
 from windlass.tuning.storage.execution import ExecutionStore, Row
@@ -63,7 +71,7 @@ class RunWorker:
         self._blobs = blobs
         self._folders = folders
         self._snapshot_operations = snapshot_operations
-        self._models = {model.name: model for model in trainer.base_models}
+        self._models = RunModels(trainer.base_models)
         self._states = StateOperations(store, checkpoints, trainer, blobs, folders)
         self._replays = Replays(store, trainer, blobs, folders)
         # Runs that the trainer holds, as far as this process knows, and those that wait for one.
@@ -72,7 +80,7 @@ class RunWorker:
 
     async def work(self, run: Row, due: Sequence[DueOperation]) -> AsyncIterator[Effects]:
         """Carries out operations that are due; yields what each step changes, to be applied."""
-        if run.base_model not in self._models:
+        if self._models.of(run) is None:
             yield await self._refuse(due, NO_MODEL, "unknown_base_model")
             return
         bodies = [(one, await self._body(one)) for one in due]
@@ -136,8 +144,8 @@ class RunWorker:
     async def park(self, run: Row) -> Effects:
         """Saves what a run is where that is not saved; returns what that changes."""
         effects = Effects(place=run.places)
-        # What the trainer does not hold is replayed.
-        if run.is_dirty and self.holds(run.id):
+        # What the trainer does not hold is replayed, and what an engine learned is in its weights.
+        if run.is_dirty and self.holds(run.id) and not in_engine(run.user_metadata):
             await self._states.park(run, effects)
         if "state_checkpoint_id" in effects.run:
             effects.run["state_place"] = run.places
@@ -146,7 +154,7 @@ class RunWorker:
     async def snapshot(self, run: Row) -> Effects | None:
         """Saves a run of which a replay would be long; returns what that changes."""
         is_long = run.places - run.state_place >= self._snapshot_operations
-        if not (is_long and run.is_dirty and self.holds(run.id)):
+        if not (is_long and run.is_dirty and self.holds(run.id)) or in_engine(run.user_metadata):
             return None
         return await self.park(run)
 
@@ -186,11 +194,13 @@ class RunWorker:
         return True
 
     async def _compute(self, run: Row, group: list[Asked], effects: Effects) -> None:
-        model = self._models[run.base_model]
+        model = self._models.of(run)
+        if model is None:
+            raise AssertionError("work refuses runs whose model is gone")
         asked: list[tuple[DueOperation, ForwardBackward | OptimStep]] = []
         for operation, body in group:
             try:
-                asked.append((operation, converted(body, model)))
+                asked.append((operation, converted(body, model, operation.id)))
             except InvalidArgument as error:
                 await self._keep(
                     operation, failed_with(error.message, error.reason, "user"), effects
@@ -202,8 +212,12 @@ class RunWorker:
             await self._keep(operation, computed_result(outcome), effects)
             if (spent := spent_on(wish, outcome)) is not None:
                 effects.spent[operation.id] = spent
-            if not isinstance(outcome, OperationFailed) and _changes(wish):
-                effects.run["is_dirty"] = True
+            if isinstance(outcome, OperationFailed) or not _changes(wish):
+                continue
+            effects.run["is_dirty"] = True
+            if in_engine(run.user_metadata) and isinstance(wish, OptimStep):
+                # The engine has it, and what comes after it alone is brought back.
+                effects.run |= {"is_dirty": False, "state_place": effects.places[operation.id]}
 
     async def _executed(
         self, run_id: str, wishes: Sequence[ForwardBackward | OptimStep]
@@ -259,6 +273,7 @@ def as_run(row: Row) -> Run:
         is_exclusive=row.is_full or option(row.user_metadata, EXCLUSIVE),
         processes=max(count_option(row.user_metadata, PROCESSES), 1),
         cluster=cluster_choice(row.user_metadata),
+        is_in_engine=in_engine(row.user_metadata),
         **row.settings,
     )
 

@@ -11,7 +11,14 @@ from windlass.core import telemetry
 from windlass.core.errors import InvalidArgument, NotFound
 from windlass.core.objects import ObjectNotFound, ObjectStoreError
 from windlass.tuning.blobs import Blobs
-from windlass.tuning.domain import REPLICAS, Reader, cluster_choice, count_option, parse_path
+from windlass.tuning.domain import (
+    REPLICAS,
+    Reader,
+    cluster_choice,
+    count_option,
+    in_engine,
+    parse_path,
+)
 from windlass.tuning.execution.conversion import (
     failed_result,
     failed_with,
@@ -20,10 +27,11 @@ from windlass.tuning.execution.conversion import (
 )
 from windlass.tuning.execution.counting import spent_on_samples
 from windlass.tuning.execution.folders import CheckpointFolders, is_model
+from windlass.tuning.in_engine.models import engine_model
 from windlass.tuning.inbox import DueOperation
 from windlass.tuning.samplers import ChosenSampler
 from windlass.tuning.storage.checkpoints import WeightsStore, prefix_of
-from windlass.tuning.storage.execution import ExecutionStore
+from windlass.tuning.storage.execution import ExecutionStore, Row
 from windlass.tuning.storage.outcomes import Spent
 from windlass.tuning.storage.sessions import TuningSessionStore
 from windlass.tuning_api.trainers.port import Trainer, TrainerLost
@@ -73,6 +81,11 @@ class SampleWorker:
 
     async def work(self, operation: DueOperation) -> tuple[pb.Result, str, Spent | None]:
         """The result of one request, the model that answered, and what that took."""
+        if (run := await self._run_in_engine(operation)) is not None:
+            return await self._sampled_in_engine(run, operation), run.base_model, None
+        return await self._sampled(operation)
+
+    async def _sampled(self, operation: DueOperation) -> tuple[pb.Result, str, Spent | None]:
         content = await self._blobs.get(operation.body, operation.body_key)
         wish = pb.OperationBody.FromString(content).sampling
         base_model = ""
@@ -106,6 +119,39 @@ class SampleWorker:
         if isinstance(answer, OperationFailed):
             return failed_result(answer), base_model, None
         return samples_result(answer), base_model, spent_on_samples(asked, answer)
+
+    async def _run_in_engine(self, operation: DueOperation) -> Row | None:
+        """The run whose engine the asked sampler is; None for every other sampler."""
+        if operation.sampler_id == NO_SAMPLER:
+            return None
+        try:
+            sampler = await self._sessions.sampler(operation.project_id, operation.sampler_id)
+        except NotFound:
+            return None
+        if not sampler.run_id:
+            return None
+        run = await self._store.run(sampler.run_id)
+        return run if in_engine(run.user_metadata) else None
+
+    async def _sampled_in_engine(self, run: Row, operation: DueOperation) -> pb.Result:
+        """Samples of a run's engine, which the gateway counts."""
+        if run.state != "active":
+            return failed_with("The run whose engine this sampled has ended.", "run_ended", "user")
+        content = await self._blobs.get(operation.body, operation.body_key)
+        wish = pb.OperationBody.FromString(content).sampling
+        try:
+            if not wish.max_tokens:
+                raise InvalidArgument("max_tokens must be set for an engine.", param="max_tokens")
+            asked = sample_request(wish, engine_model(run.base_model), None, operation.project_id)
+            answer = await self._sampler.sample_engine(operation.organization_id, asked)
+        except InvalidArgument as error:
+            return failed_with(error.message, error.reason, "user")
+        except (TrainerLost, TimeoutError) as error:
+            log.warning("engine_not_sampled", operation_id=operation.id, error=str(error))
+            return failed_with(LOST, "trainer_lost")
+        if isinstance(answer, OperationFailed):
+            return failed_result(answer)
+        return samples_result(answer)
 
     async def _answer(self, asked: SampleRequest) -> Samples | OperationFailed:
         """The sampler's answer, once there is room for it; raises TrainerLost."""

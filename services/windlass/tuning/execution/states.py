@@ -14,6 +14,7 @@ from windlass.tuning.blobs import Blobs
 from windlass.tuning.domain import (
     CheckpointPath,
     Reader,
+    in_engine,
     parse_path,
     sampler_id_of,
     unknown_checkpoint,
@@ -141,6 +142,8 @@ class StateOperations:
     async def _save_sampler(
         self, run: Row, operation: DueOperation, asked: pb.SaveSampler, effects: Effects
     ) -> pb.Result:
+        if in_engine(run.user_metadata):
+            return await self._save_engine_sampler(run, asked, effects)
         path = CheckpointPath(run.id, True, asked.name)
         if asked.name and await self._store.is_taken(path):
             return _taken(path)
@@ -152,14 +155,34 @@ class StateOperations:
             effects.run["inflight_checkpoint_id"] = row["id"]
         if asked.name:
             return pb.Result(saved=pb.SavedCheckpoint(path=str(path), for_sampler=True))
-        sampler_id = sampler_id_of(run.session_id, asked.sampler_number)
+        return await self._make_sampler(
+            run, asked.sampler_number, row["id"], effects, is_inflight=asked.inflight
+        )
+
+    async def _save_engine_sampler(
+        self, run: Row, asked: pb.SaveSampler, effects: Effects
+    ) -> pb.Result:
+        """Makes a sampler that is the run's engine; nothing else has its weights."""
+        if asked.name:
+            message = (
+                "A run in an engine has no checkpoints of its own: save_weights_and_get_sampling_"
+                f"client samples the engine, and `windlass engines checkpoint {run.base_model}` "
+                "makes its weights a model."
+            )
+            return failed_with(message, "not_in_engine", "user")
+        return await self._make_sampler(run, asked.sampler_number, "", effects, is_inflight=True)
+
+    async def _make_sampler(
+        self, run: Row, number: int, checkpoint_id: str, effects: Effects, *, is_inflight: bool
+    ) -> pb.Result:
+        sampler_id = sampler_id_of(run.session_id, number)
         if await self._store.has_sampler(sampler_id) or any(
             one["id"] == sampler_id for one in effects.samplers
         ):
             return failed_with(
                 "The session has a sampler of this number.", "sampler_exists", "user"
             )
-        effects.samplers.append(_sampler(run, sampler_id, row["id"], is_inflight=asked.inflight))
+        effects.samplers.append(_sampler(run, sampler_id, checkpoint_id, is_inflight=is_inflight))
         return pb.Result(saved=pb.SavedCheckpoint(sampler_id=sampler_id, for_sampler=True))
 
     async def _save_external(

@@ -17,6 +17,7 @@ from windlass.tuning.admission import known_model
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.domain import EXCLUSIVE, CheckpointPath, option, run_id_of, valid_name
 from windlass.tuning.execution.folders import CheckpointFolders
+from windlass.tuning.in_engine.admission import require_trained_by_trainer
 from windlass.tuning.replaying.comparison import Comparison
 from windlass.tuning.replaying.planning import Beginning, Route, RoutePlanner, log_gone
 from windlass.tuning.replaying.shadow import Shadow, SourceGone
@@ -123,6 +124,7 @@ class Replayer:
         """A run, and the place of an operation of it or its last one."""
         run = await self._runs.get(caller.require_project(), run_id)
         caller.require_model(run.base_model, "model_id")
+        require_trained_by_trainer(run.user_metadata, "log that can be computed again")
         known_model(self._trainer.base_models, run.base_model)
         if not operation:
             return run, int(run.places)

@@ -75,6 +75,8 @@ class Run:
     # That train it together, where it has every parameter.
     processes: int = 1
     cluster: ClusterChoice = NO_CHOICE
+    # Its model is a served one of its project, whose engine it trains in place.
+    is_in_engine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class ForwardBackward:
     loss: str
     config: Mapping[str, float | str] = field(default_factory=dict)
     is_forward_only: bool = False
+    # That the log has it by: whoever repeats it is asked for the same one.
+    operation_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class OptimStep:
 
     # Such as `learning_rate`, `beta1`, `beta2`, `eps`, `weight_decay`, `grad_clip_norm`.
     values: Mapping[str, float] = field(default_factory=dict)
+    operation_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

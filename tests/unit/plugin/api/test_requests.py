@@ -1,12 +1,13 @@
 """Requests to train are refused before anything runs, and name the field."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from windlass_vllm.api.jobs import MOST_WAITING, JobQueue
-from windlass_vllm.api.requests import Bounds, TrainRequest, read_request
+from windlass_vllm.api.requests import Bounds, TrainRequest, job_name, read_request
 from windlass_vllm.messages import (
     JobEnded,
     StepDone,
@@ -73,6 +74,32 @@ def test_datums_are_taken_with_all_settings_of_their_loss() -> None:
     assert to_worker([token, content], b"token") == work
 
 
+def test_a_pass_and_a_single_step_name_the_request_before() -> None:
+    adam = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.1, "clip_norm": 2}
+    step = {"one_step": True, "continues": "before", "optimizer": "adamw", "adam": adam}
+    found = read_request(json.dumps(POLICY | step).encode(), BOUNDS)
+    work = found.work("job", 1, "", "")
+    assert (found.steps, work.steps, work.is_chained, work.clip_norm) == (1, 1, True, 2.0)
+    assert work.continues == job_name("before") != "before"
+    numbers = work.optimizer
+    assert (numbers.kind, numbers.beta1, numbers.beta2) == ("adamw", 0.8, 0.95)
+    assert (numbers.eps, numbers.weight_decay) == (1e-12, 0.1)
+    only = read_request(json.dumps(POLICY | {"forward_only": True}).encode(), BOUNDS)
+    assert (only.steps, only.work("job", 1, "", "").continues) == (0, "")
+
+
+def test_outputs_of_the_newest_passes_alone_are_kept() -> None:
+    async def run() -> list[bytes | None]:
+        queue = JobQueue()
+        request = read_request(json.dumps(POLICY | {"forward_only": True}).encode(), BOUNDS)
+        jobs = [await queue.submit(request) for _ in range(10)]
+        for number, job in enumerate(jobs):
+            queue.computed(job, bytes([number]))
+        return [job.outputs for job in jobs]
+
+    assert asyncio.run(run()) == [None, None, *(bytes([one]) for one in range(2, 10))]
+
+
 def test_a_position_may_have_several_targets() -> None:
     several = {"data": [1, 2, 3, 4, 5, 6], "shape": [3, 2]}
     given = {"target_tokens": several | {"dtype": "int64"}}
@@ -119,6 +146,16 @@ def test_a_position_may_have_several_targets() -> None:
         (POLICY | {"loss_config": {"clip_high_threshold": 1e39}}, "loss_config.clip_high_thresh"),
         (POLICY | {"loss_config": {"clip_low_threshold": 2}}, "above the high one"),
         (POLICY | {"loss_config": {"clip_low_threshold": "1"}}, "loss_config"),
+        (GOOD | {"one_step": True}, "datums: a pass or a single step"),
+        (POLICY | {"one_step": True, "forward_only": True}, "one_step: a pass"),
+        (POLICY | {"one_step": True, "mode": "shadow"}, "mode: a pass or"),
+        (POLICY | {"one_step": True, "epochs": 2}, "epochs: a pass or"),
+        (POLICY | {"forward_only": True, "save_steps": 1}, "save_steps: a pass"),
+        (POLICY | {"one_step": True, "adam": {}}, "adam: a pass or"),
+        (POLICY | {"one_step": True, "optimizer": "adamw", "adam": {"eps": 0}}, "adam.eps"),
+        (POLICY | {"one_step": True, "optimizer": "adamw", "adam": {"beta1": 1}}, "adam.beta1"),
+        (POLICY | {"continues": "x"}, "continues: of one_step"),
+        (POLICY | {"adam": {}, "optimizer": "adamw"}, "adam: of one_step"),
         (GOOD | POLICY, "datums: a request has samples or datums, not both"),
         (GOOD | {"loss": "ppo"}, "loss: samples have their own"),
         (POLICY | {"epochs": 100_000, "datums": [DATUM] * 2}, "epochs"),

@@ -19,7 +19,7 @@ from windlass_agent.executors.process.trainings.checkpoint_folder import (
     CheckpointFolder,
     UploadFailed,
 )
-from windlass_agent.executors.process.trainings.uploading import CheckpointUpload
+from windlass_agent.executors.process.trainings.uploading import CheckpointUpload, put_bytes
 from windlass_agent.folders import write_private
 from windlass_agent.machine.program_output import one_line
 
@@ -143,6 +143,10 @@ class EngineTrainingRun:
             run = Path(str(ended.get("folder"))).parent.name
             folder = CheckpointFolder(engine.access.checkpoints, run)
             self._files = await self._upload.put(folder)
+        if state == "succeeded" and self._spec.HasField("outputs"):
+            engine = await self._engine() or engine
+            content = await engine.outputs(job, self._spec.outputs.bytes)
+            self._files = [await put_bytes(content, lambda: self._spec.outputs)]
         kept = ended.get("kept_steps")
         self._kept = None if kept is None else _whole(kept)
         reason, message = str(ended.get("reason") or ""), str(ended.get("message") or "")

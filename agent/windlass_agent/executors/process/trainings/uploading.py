@@ -1,8 +1,10 @@
 """Files of a checkpoint on their way to the object store: deltas of them, or all of them."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -95,7 +97,7 @@ class CheckpointUpload:
         def url() -> str:
             return _url(self._spec().delta_uploads, path)
 
-        await _put(session, path, url, opened, delta.size)
+        await _put(session, path, url, partial(_content, opened), delta.size)
 
     async def _put_whole(
         self, session: aiohttp.ClientSession, folder: CheckpointFolder, file: models_pb2.FileUrl
@@ -103,26 +105,40 @@ class CheckpointUpload:
         def url() -> str:
             return _url(self._spec().uploads, file.path) or file.url
 
-        await _put(session, file.path, url, lambda: folder.open(file), file.bytes)
+        content = partial(_content, lambda: folder.open(file))
+        await _put(session, file.path, url, content, file.bytes)
 
 
 def _url(files: Iterable[models_pb2.FileUrl], path: str) -> str:
     return next((one.url for one in files if one.path == path), "")
 
 
+async def put_bytes(content: bytes, upload: Callable[[], models_pb2.FileUrl]) -> models_pb2.FileUrl:
+    """Puts what an engine computed; returns it with its digest. Raises UploadFailed."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    file = upload()
+    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        await _put(session, file.path, lambda: upload().url, pieces, file.bytes)
+    digest = hashlib.sha256(content).digest()
+    return models_pb2.FileUrl(path=file.path, bytes=file.bytes, sha256=digest)
+
+
 async def _put(
     session: aiohttp.ClientSession,
     path: str,
     newest_url: Callable[[], str],
-    opened: Callable[[], int],
+    content: Callable[[], AsyncIterator[bytes]],
     size: int,
 ) -> None:
-    """Puts what `opened` has, again and again for a while; each try reads the newest URL."""
+    """Puts a content again and again for a while; each try reads the newest URL."""
     clock, backoff = asyncio.get_running_loop().time, Backoff()
     begun, headers = clock(), {"content-length": str(size)}
     while True:
         try:
-            url, body = URL(newest_url(), encoded=True), _content(opened)
+            url, body = URL(newest_url(), encoded=True), content()
             async with session.put(url, data=body, headers=headers) as answer:
                 if answer.ok:
                     return

@@ -1085,6 +1085,7 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     PARENT_VERSION_ID_FIELD_NUMBER: builtins.int
     PARENT_FILES_FIELD_NUMBER: builtins.int
     DELTA_UPLOADS_FIELD_NUMBER: builtins.int
+    OUTPUTS_FIELD_NUMBER: builtins.int
     engine_id: builtins.str
     """The engine's workload."""
     parent_version_id: builtins.str
@@ -1105,6 +1106,10 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
     def delta_uploads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windlass.api.models.v1.models_pb2.FileUrl]:
         """Where to put deltas that the status has announced, each of the size that it was announced with."""
 
+    @property
+    def outputs(self) -> windlass.api.models.v1.models_pb2.FileUrl:
+        """Of a forward pass: where to put what it computed, of exactly so many bytes."""
+
     def __init__(
         self,
         *,
@@ -1114,9 +1119,10 @@ class EngineTrainingWorkload(google.protobuf.message.Message):
         parent_version_id: builtins.str = ...,
         parent_files: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
         delta_uploads: collections.abc.Iterable[windlass.api.models.v1.models_pb2.FileUrl] | None = ...,
+        outputs: windlass.api.models.v1.models_pb2.FileUrl | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["delta_uploads", b"delta_uploads", "engine_id", b"engine_id", "parent_files", b"parent_files", "parent_version_id", b"parent_version_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["outputs", b"outputs", "request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["delta_uploads", b"delta_uploads", "engine_id", b"engine_id", "outputs", b"outputs", "parent_files", b"parent_files", "parent_version_id", b"parent_version_id", "request", b"request", "uploads", b"uploads"]) -> None: ...
 
 Global___EngineTrainingWorkload: typing_extensions.TypeAlias = EngineTrainingWorkload
 

@@ -26,7 +26,7 @@ from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_do
 from windlass.api.runner.v1 import runner_pb2 as windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%windlass/api/gateway/v1/gateway.proto\x12\x17windlass.api.gateway.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a#windlass/api/runner/v1/runner.proto\"\x90\x01\n\x0cGradeRequest\x12\x17\n\x0forganization_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0e\n\x06grader\x18\x04 \x01(\x0c\x12\x33\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32$.windlass.api.runner.v1.GradeRequest2w\n\x16GatewayInternalService\x12]\n\x05Grade\x12%.windlass.api.gateway.v1.GradeRequest\x1a%.windlass.api.runner.v1.GradeResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%windlass/api/gateway/v1/gateway.proto\x12\x17windlass.api.gateway.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a#windlass/api/runner/v1/runner.proto\"\x90\x01\n\x0cGradeRequest\x12\x17\n\x0forganization_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0e\n\x06grader\x18\x04 \x01(\x0c\x12\x33\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32$.windlass.api.runner.v1.GradeRequest\"L\n\x0f\x43ompleteRequest\x12\x17\n\x0forganization_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\"A\n\x10\x43ompleteResponse\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x0f\n\x07message\x18\x03 \x01(\t2\xe0\x01\n\x16GatewayInternalService\x12]\n\x05Grade\x12%.windlass.api.gateway.v1.GradeRequest\x1a%.windlass.api.runner.v1.GradeResponse\"\x06\xfa\xed\x18\x02\x08\x04\x12g\n\x08\x43omplete\x12(.windlass.api.gateway.v1.CompleteRequest\x1a).windlass.api.gateway.v1.CompleteResponse\"\x06\xfa\xed\x18\x02\x08\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GATEWAYINTERNALSERVICE'].methods_by_name['Grade']._loaded_options = None
   _globals['_GATEWAYINTERNALSERVICE'].methods_by_name['Grade']._serialized_options = b'\372\355\030\002\010\004'
+  _globals['_GATEWAYINTERNALSERVICE'].methods_by_name['Complete']._loaded_options = None
+  _globals['_GATEWAYINTERNALSERVICE'].methods_by_name['Complete']._serialized_options = b'\372\355\030\002\010\004'
   _globals['_GRADEREQUEST']._serialized_start=137
   _globals['_GRADEREQUEST']._serialized_end=281
-  _globals['_GATEWAYINTERNALSERVICE']._serialized_start=283
-  _globals['_GATEWAYINTERNALSERVICE']._serialized_end=402
+  _globals['_COMPLETEREQUEST']._serialized_start=283
+  _globals['_COMPLETEREQUEST']._serialized_end=359
+  _globals['_COMPLETERESPONSE']._serialized_start=361
+  _globals['_COMPLETERESPONSE']._serialized_end=426
+  _globals['_GATEWAYINTERNALSERVICE']._serialized_start=429
+  _globals['_GATEWAYINTERNALSERVICE']._serialized_end=653
 # @@protoc_insertion_point(module_scope)

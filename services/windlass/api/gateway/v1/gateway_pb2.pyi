@@ -46,3 +46,49 @@ class GradeRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["batch", b"batch", "grader", b"grader", "job_id", b"job_id", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
 
 Global___GradeRequest: typing_extensions.TypeAlias = GradeRequest
+
+@typing.final
+class CompleteRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORGANIZATION_ID_FIELD_NUMBER: builtins.int
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    BODY_FIELD_NUMBER: builtins.int
+    organization_id: builtins.str
+    project_id: builtins.str
+    body: builtins.bytes
+    """JSON object, of POST /v1/completions."""
+    def __init__(
+        self,
+        *,
+        organization_id: builtins.str = ...,
+        project_id: builtins.str = ...,
+        body: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "organization_id", b"organization_id", "project_id", b"project_id"]) -> None: ...
+
+Global___CompleteRequest: typing_extensions.TypeAlias = CompleteRequest
+
+@typing.final
+class CompleteResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    BODY_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    status: builtins.int
+    """Of HTTP."""
+    body: builtins.bytes
+    """JSON object; empty of a refusal."""
+    message: builtins.str
+    """Of a refusal: a sentence."""
+    def __init__(
+        self,
+        *,
+        status: builtins.int = ...,
+        body: builtins.bytes = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "message", b"message", "status", b"status"]) -> None: ...
+
+Global___CompleteResponse: typing_extensions.TypeAlias = CompleteResponse

@@ -41,6 +41,11 @@ class GatewayInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.GradeRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
                 _registered_method=True)
+        self.Complete = channel.unary_unary(
+                '/windlass.api.gateway.v1.GatewayInternalService/Complete',
+                request_serializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteResponse.FromString,
+                _registered_method=True)
 
 
 class GatewayInternalServiceServicer(object):
@@ -55,6 +60,14 @@ class GatewayInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Complete(self, request, context):
+        """Answers a completion on behalf of a project: as far as it may use the model, within its limits,
+        and counted as its usage.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayInternalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +75,11 @@ def add_GatewayInternalServiceServicer_to_server(servicer, server):
                     servicer.Grade,
                     request_deserializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.GradeRequest.FromString,
                     response_serializer=windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.SerializeToString,
+            ),
+            'Complete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Complete,
+                    request_deserializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -92,6 +110,33 @@ class GatewayInternalService(object):
             '/windlass.api.gateway.v1.GatewayInternalService/Grade',
             windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.GradeRequest.SerializeToString,
             windlass_dot_api_dot_runner_dot_v1_dot_runner__pb2.GradeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Complete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.gateway.v1.GatewayInternalService/Complete',
+            windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteRequest.SerializeToString,
+            windlass_dot_api_dot_gateway_dot_v1_dot_gateway__pb2.CompleteResponse.FromString,
             options,
             channel_credentials,
             insecure,

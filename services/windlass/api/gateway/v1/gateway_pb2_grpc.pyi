@@ -42,7 +42,23 @@ _GatewayInternalServiceGradeType = typing_extensions.TypeVar(
     ],
 )
 
-class GatewayInternalServiceStub(typing.Generic[_GatewayInternalServiceGradeType]):
+_GatewayInternalServiceCompleteType = typing_extensions.TypeVar(
+    '_GatewayInternalServiceCompleteType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+        windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+        windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+        windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
+    ],
+)
+
+class GatewayInternalServiceStub(typing.Generic[_GatewayInternalServiceGradeType, _GatewayInternalServiceCompleteType]):
     """What services ask of the token path."""
 
     @typing.overload
@@ -50,6 +66,10 @@ class GatewayInternalServiceStub(typing.Generic[_GatewayInternalServiceGradeType
         grpc.UnaryUnaryMultiCallable[
             windlass.api.gateway.v1.gateway_pb2.GradeRequest,
             windlass.api.runner.v1.runner_pb2.GradeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+            windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -59,6 +79,10 @@ class GatewayInternalServiceStub(typing.Generic[_GatewayInternalServiceGradeType
             windlass.api.gateway.v1.gateway_pb2.GradeRequest,
             windlass.api.runner.v1.runner_pb2.GradeResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+            windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     Grade: _GatewayInternalServiceGradeType
@@ -66,10 +90,19 @@ class GatewayInternalServiceStub(typing.Generic[_GatewayInternalServiceGradeType
     project: as far as it may use them, within its limits, and counted as its usage.
     """
 
+    Complete: _GatewayInternalServiceCompleteType
+    """Answers a completion on behalf of a project: as far as it may use the model, within its limits,
+    and counted as its usage.
+    """
+
 GatewayInternalServiceAsyncStub: typing_extensions.TypeAlias = GatewayInternalServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.gateway.v1.gateway_pb2.GradeRequest,
         windlass.api.runner.v1.runner_pb2.GradeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+        windlass.api.gateway.v1.gateway_pb2.CompleteResponse,
     ],
 ]
 
@@ -84,6 +117,16 @@ class GatewayInternalServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windlass.api.runner.v1.runner_pb2.GradeResponse, collections.abc.Awaitable[windlass.api.runner.v1.runner_pb2.GradeResponse]]:
         """Grades answers of a job by its grader. The models that it asks are asked on behalf of the
         project: as far as it may use them, within its limits, and counted as its usage.
+        """
+
+    @abc.abstractmethod
+    def Complete(
+        self,
+        request: windlass.api.gateway.v1.gateway_pb2.CompleteRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.gateway.v1.gateway_pb2.CompleteResponse, collections.abc.Awaitable[windlass.api.gateway.v1.gateway_pb2.CompleteResponse]]:
+        """Answers a completion on behalf of a project: as far as it may use the model, within its limits,
+        and counted as its usage.
         """
 
 def add_GatewayInternalServiceServicer_to_server(servicer: GatewayInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

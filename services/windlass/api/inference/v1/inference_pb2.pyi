@@ -1659,3 +1659,198 @@ class FindUsesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["drafted_models", b"drafted_models", "drafted_projects", b"drafted_projects", "engine_ids", b"engine_ids", "serving_models", b"serving_models"]) -> None: ...
 
 Global___FindUsesResponse: typing_extensions.TypeAlias = FindUsesResponse
+
+@typing.final
+class HoldEngineRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    model: builtins.str
+    run_id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        model: builtins.str = ...,
+        run_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model", "project_id", b"project_id", "run_id", b"run_id"]) -> None: ...
+
+Global___HoldEngineRequest: typing_extensions.TypeAlias = HoldEngineRequest
+
+@typing.final
+class HeldEngine(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: builtins.int
+    mode: builtins.str
+    """`hogwild` or `fenced`."""
+    def __init__(
+        self,
+        *,
+        mode: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mode", b"mode"]) -> None: ...
+
+Global___HeldEngine: typing_extensions.TypeAlias = HeldEngine
+
+@typing.final
+class ReleaseEngineRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    run_id: builtins.str
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "run_id", b"run_id"]) -> None: ...
+
+Global___ReleaseEngineRequest: typing_extensions.TypeAlias = ReleaseEngineRequest
+
+@typing.final
+class ReleaseEngineResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReleaseEngineResponse: typing_extensions.TypeAlias = ReleaseEngineResponse
+
+@typing.final
+class ComputeInEngineRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LossConfigEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    PROJECT_ID_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    OPERATION_ID_FIELD_NUMBER: builtins.int
+    DATUMS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    LOSS_CONFIG_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    WAIT_MS_FIELD_NUMBER: builtins.int
+    project_id: builtins.str
+    model: builtins.str
+    run_id: builtins.str
+    operation_id: builtins.str
+    loss: builtins.str
+    wait_ms: builtins.int
+    """At most 25 s."""
+    @property
+    def datums(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingDatum]: ...
+    @property
+    def loss_config(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
+    @property
+    def step(self) -> Global___AdamStep:
+        """Unset: a forward pass, which changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        project_id: builtins.str = ...,
+        model: builtins.str = ...,
+        run_id: builtins.str = ...,
+        operation_id: builtins.str = ...,
+        datums: collections.abc.Iterable[Global___TrainingDatum] | None = ...,
+        loss: builtins.str = ...,
+        loss_config: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        step: Global___AdamStep | None = ...,
+        wait_ms: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["datums", b"datums", "loss", b"loss", "loss_config", b"loss_config", "model", b"model", "operation_id", b"operation_id", "project_id", b"project_id", "run_id", b"run_id", "step", b"step", "wait_ms", b"wait_ms"]) -> None: ...
+
+Global___ComputeInEngineRequest: typing_extensions.TypeAlias = ComputeInEngineRequest
+
+@typing.final
+class AdamStep(google.protobuf.message.Message):
+    """One step of AdamW with the gradients of all datums."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEARNING_RATE_FIELD_NUMBER: builtins.int
+    BETA1_FIELD_NUMBER: builtins.int
+    BETA2_FIELD_NUMBER: builtins.int
+    EPS_FIELD_NUMBER: builtins.int
+    WEIGHT_DECAY_FIELD_NUMBER: builtins.int
+    CLIP_NORM_FIELD_NUMBER: builtins.int
+    learning_rate: builtins.float
+    beta1: builtins.float
+    beta2: builtins.float
+    eps: builtins.float
+    weight_decay: builtins.float
+    clip_norm: builtins.float
+    """Most that the norm of the gradients may be; 0: no bound."""
+    def __init__(
+        self,
+        *,
+        learning_rate: builtins.float = ...,
+        beta1: builtins.float = ...,
+        beta2: builtins.float = ...,
+        eps: builtins.float = ...,
+        weight_decay: builtins.float = ...,
+        clip_norm: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["beta1", b"beta1", "beta2", b"beta2", "clip_norm", b"clip_norm", "eps", b"eps", "learning_rate", b"learning_rate", "weight_decay", b"weight_decay"]) -> None: ...
+
+Global___AdamStep: typing_extensions.TypeAlias = AdamStep
+
+@typing.final
+class EngineComputation(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    OUTPUTS_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    state: Global___EngineTrainingState.ValueType
+    reason: builtins.str
+    """A word and a sentence on why it failed, or what it waits for."""
+    message: builtins.str
+    outputs: builtins.bytes
+    """Of a forward pass, in float32: the log-probabilities of all targets, then each datum's loss."""
+    loss: builtins.float
+    """Of a step: the sum of the losses, and how many steps the run has taken."""
+    steps: builtins.int
+    def __init__(
+        self,
+        *,
+        state: Global___EngineTrainingState.ValueType = ...,
+        reason: builtins.str = ...,
+        message: builtins.str = ...,
+        outputs: builtins.bytes = ...,
+        loss: builtins.float | None = ...,
+        steps: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "loss", b"loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "loss", b"loss", "message", b"message", "outputs", b"outputs", "reason", b"reason", "state", b"state", "steps", b"steps"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
+
+Global___EngineComputation: typing_extensions.TypeAlias = EngineComputation

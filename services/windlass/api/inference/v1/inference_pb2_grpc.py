@@ -832,6 +832,21 @@ class InferenceInternalServiceStub(object):
                 request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesRequest.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesResponse.FromString,
                 _registered_method=True)
+        self.HoldEngine = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceInternalService/HoldEngine',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HoldEngineRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HeldEngine.FromString,
+                _registered_method=True)
+        self.ReleaseEngine = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceInternalService/ReleaseEngine',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineResponse.FromString,
+                _registered_method=True)
+        self.ComputeInEngine = channel.unary_unary(
+                '/windlass.api.inference.v1.InferenceInternalService/ComputeInEngine',
+                request_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ComputeInEngineRequest.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineComputation.FromString,
+                _registered_method=True)
 
 
 class InferenceInternalServiceServicer(object):
@@ -867,6 +882,29 @@ class InferenceInternalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldEngine(self, request, context):
+        """Gives the engine of a project's own model to a run of tuning for a minute, or keeps it;
+        FAILED_PRECONDITION `engine_held` while another run has it, `training_not_enabled`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseEngine(self, request, context):
+        """Gives a run's engine back; what it has learned stays in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ComputeInEngine(self, request, context):
+        """Has the engine that a run holds compute a forward pass or one step; idempotent by its
+        operation. Answers at the end, or as it is after `wait_ms`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceInternalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -889,6 +927,21 @@ def add_InferenceInternalServiceServicer_to_server(servicer, server):
                     servicer.FindUses,
                     request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesRequest.FromString,
                     response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesResponse.SerializeToString,
+            ),
+            'HoldEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldEngine,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HoldEngineRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HeldEngine.SerializeToString,
+            ),
+            'ReleaseEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseEngine,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineResponse.SerializeToString,
+            ),
+            'ComputeInEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ComputeInEngine,
+                    request_deserializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ComputeInEngineRequest.FromString,
+                    response_serializer=windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineComputation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -999,6 +1052,87 @@ class InferenceInternalService(object):
             '/windlass.api.inference.v1.InferenceInternalService/FindUses',
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesRequest.SerializeToString,
             windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.FindUsesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceInternalService/HoldEngine',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HoldEngineRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.HeldEngine.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceInternalService/ReleaseEngine',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ReleaseEngineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ComputeInEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windlass.api.inference.v1.InferenceInternalService/ComputeInEngine',
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.ComputeInEngineRequest.SerializeToString,
+            windlass_dot_api_dot_inference_dot_v1_dot_inference__pb2.EngineComputation.FromString,
             options,
             channel_credentials,
             insecure,

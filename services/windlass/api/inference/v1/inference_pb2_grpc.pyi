@@ -770,7 +770,55 @@ _InferenceInternalServiceFindUsesType = typing_extensions.TypeVar(
     ],
 )
 
-class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatchRoutesType, _InferenceInternalServiceWantModelType, _InferenceInternalServiceReportLoadType, _InferenceInternalServiceFindUsesType]):
+_InferenceInternalServiceHoldEngineType = typing_extensions.TypeVar(
+    '_InferenceInternalServiceHoldEngineType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+        windlass.api.inference.v1.inference_pb2.HeldEngine,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+        windlass.api.inference.v1.inference_pb2.HeldEngine,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+        windlass.api.inference.v1.inference_pb2.HeldEngine,
+    ],
+)
+
+_InferenceInternalServiceReleaseEngineType = typing_extensions.TypeVar(
+    '_InferenceInternalServiceReleaseEngineType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+    ],
+)
+
+_InferenceInternalServiceComputeInEngineType = typing_extensions.TypeVar(
+    '_InferenceInternalServiceComputeInEngineType',
+    grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+        windlass.api.inference.v1.inference_pb2.EngineComputation,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+        windlass.api.inference.v1.inference_pb2.EngineComputation,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+        windlass.api.inference.v1.inference_pb2.EngineComputation,
+    ],
+)
+
+class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatchRoutesType, _InferenceInternalServiceWantModelType, _InferenceInternalServiceReportLoadType, _InferenceInternalServiceFindUsesType, _InferenceInternalServiceHoldEngineType, _InferenceInternalServiceReleaseEngineType, _InferenceInternalServiceComputeInEngineType]):
     @typing.overload
     def __init__(self: InferenceInternalServiceStub[
         grpc.UnaryStreamMultiCallable[
@@ -788,6 +836,18 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
         grpc.UnaryUnaryMultiCallable[
             windlass.api.inference.v1.inference_pb2.FindUsesRequest,
             windlass.api.inference.v1.inference_pb2.FindUsesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+            windlass.api.inference.v1.inference_pb2.HeldEngine,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+            windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+            windlass.api.inference.v1.inference_pb2.EngineComputation,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -809,6 +869,18 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
             windlass.api.inference.v1.inference_pb2.FindUsesRequest,
             windlass.api.inference.v1.inference_pb2.FindUsesResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+            windlass.api.inference.v1.inference_pb2.HeldEngine,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+            windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+            windlass.api.inference.v1.inference_pb2.EngineComputation,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     WatchRoutes: _InferenceInternalServiceWatchRoutesType
@@ -827,6 +899,19 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
     FindUses: _InferenceInternalServiceFindUsesType
     """Engines that serve a version, for refusing its deletion."""
 
+    HoldEngine: _InferenceInternalServiceHoldEngineType
+    """Gives the engine of a project's own model to a run of tuning for a minute, or keeps it;
+    FAILED_PRECONDITION `engine_held` while another run has it, `training_not_enabled`.
+    """
+
+    ReleaseEngine: _InferenceInternalServiceReleaseEngineType
+    """Gives a run's engine back; what it has learned stays in it."""
+
+    ComputeInEngine: _InferenceInternalServiceComputeInEngineType
+    """Has the engine that a run holds compute a forward pass or one step; idempotent by its
+    operation. Answers at the end, or as it is after `wait_ms`.
+    """
+
 InferenceInternalServiceAsyncStub: typing_extensions.TypeAlias = InferenceInternalServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         windlass.api.inference.v1.inference_pb2.WatchRoutesRequest,
@@ -843,6 +928,18 @@ InferenceInternalServiceAsyncStub: typing_extensions.TypeAlias = InferenceIntern
     grpc.aio.UnaryUnaryMultiCallable[
         windlass.api.inference.v1.inference_pb2.FindUsesRequest,
         windlass.api.inference.v1.inference_pb2.FindUsesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+        windlass.api.inference.v1.inference_pb2.HeldEngine,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+        windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+        windlass.api.inference.v1.inference_pb2.EngineComputation,
     ],
 ]
 
@@ -882,5 +979,33 @@ class InferenceInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.FindUsesResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.FindUsesResponse]]:
         """Engines that serve a version, for refusing its deletion."""
+
+    @abc.abstractmethod
+    def HoldEngine(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.HoldEngineRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.HeldEngine, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.HeldEngine]]:
+        """Gives the engine of a project's own model to a run of tuning for a minute, or keeps it;
+        FAILED_PRECONDITION `engine_held` while another run has it, `training_not_enabled`.
+        """
+
+    @abc.abstractmethod
+    def ReleaseEngine(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ReleaseEngineRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.ReleaseEngineResponse]]:
+        """Gives a run's engine back; what it has learned stays in it."""
+
+    @abc.abstractmethod
+    def ComputeInEngine(
+        self,
+        request: windlass.api.inference.v1.inference_pb2.ComputeInEngineRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineComputation, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineComputation]]:
+        """Has the engine that a run holds compute a forward pass or one step; idempotent by its
+        operation. Answers at the end, or as it is after `wait_ms`.
+        """
 
 def add_InferenceInternalServiceServicer_to_server(servicer: InferenceInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
