@@ -107,6 +107,8 @@ class LeasedSeating:
         self._lease: SharedLease | None = None
         # The one that starts.
         self._pod: KeptPod | None = None
+        # Who gives up while it is asked for ends it as well.
+        self._asking = asyncio.Lock()
 
     async def take(self, workload: SeatedWorkload, project_id: str) -> LeasedSeat:
         """Waits for room on the lease for a while; whoever asks again keeps its place."""
@@ -140,8 +142,8 @@ class LeasedSeating:
             lease_id=lease.id, memory_bytes=self._demand.host_bytes - KEEPER_BYTES,
         )  # fmt: skip
         await seat.name(row["id"])
-        pod = await work.keeper.begin(await work.store.begin(row), token)
-        self._pod = pod
+        async with self._asking:
+            pod = self._pod = await work.keeper.begin(await work.store.begin(row), token)
         try:
             await self._started(pod, lease)
             pod.is_taken = True
@@ -156,8 +158,10 @@ class LeasedSeating:
 
     async def give_up(self, workload: SeatedWorkload) -> None:
         """Leaves the line, and has the pod deleted that starts."""
-        if self._pod is not None:
-            await self._work.keeper.end(self._pod)
+        async with self._asking:
+            pod = self._pod
+        if pod is not None:
+            await self._work.keeper.end(pod)
         if self._lease is not None:
             await self._lease.lines.give_up(workload)
 
