@@ -85,7 +85,7 @@ async def ended(keeper: PodKeeper, pod: KeptPod) -> None:
 
 @dataclass(frozen=True)
 class LeasedWork:
-    """What seats on leases are made with."""
+    """Parts that seats on leases are made with."""
 
     leases: LeaseKeeper
     store: PodStore
@@ -179,7 +179,7 @@ class LeasedSeating:
                 raise SeatRefused(f"The {self._wish.role} cannot run: {status.message}")
 
     def _awaited(self, lease: SharedLease, error: SeatAwaited) -> TrainerLost:
-        """What is said of a place in line, or of the pod whose devices it is for."""
+        """The answer to who waits: of its line, or of the pod whose devices it is for."""
         if lease.failure:
             return SeatRefused(f"The lease in {self._terms.cluster} cannot run: {lease.failure}")
         if lease.pod.is_taken:

@@ -392,7 +392,7 @@ async def test_a_lease_that_cannot_run_refuses_who_asked_in_its_words(
     servers: list[Server], cluster: FakeCluster, database: Database
 ) -> None:
     here, _ = servers
-    cluster.withheld["lease"] = (pb.PHASE_FAILED, "NoClaim", "Devices are counted here.")
+    cluster.withheld["lease"] = (pb.PHASE_FAILED, "NoAccelerator", "Devices are counted here.")
     with pytest.raises(SeatRefused, match="lease in east cannot run: Devices are counted"):
         await taken(here.seating("run-a"), "run-a")
     await until(partial(nothing_is_left, database))
