@@ -140,14 +140,16 @@ class Server:
     work: LeasedWork
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
-    def seating(self, owner: str, role: Role = "trainer", **changes: Any) -> LeasedSeating:
+    def seating(
+        self, owner: str, role: Role = "trainer", project: str = "p", **changes: Any
+    ) -> LeasedSeating:
         given = SeatsSection.model_validate(
             {"turns": "fifo", "clusters": {"east": SHARED | changes}}
         )
         terms = LeaseTerms.of(given, EAST, takes_turns=True)
         assert terms is not None
         assigned = pb.Assignment(
-            project_id="p", organization_id="o", namespace="team", local_queue="main"
+            project_id=project, organization_id="o", namespace=f"team-{project}", local_queue="main"
         )
         wish = PodWish(role, MODEL, owner, "east")
         return LeasedSeating(wish, TrainingPlace(EAST, assigned), terms, self.work)
@@ -272,6 +274,25 @@ async def test_two_servers_ask_for_one_lease_at_once(
     asked = [(server, f"run-{number}") for number, server in enumerate(servers)]
     await asyncio.gather(*(taken(server.seating(owner), owner) for server, owner in asked))
     assert len([one for one in cluster.ever if role_of(one) == "lease"]) == 1
+
+
+async def test_projects_have_leases_of_their_own_and_sit_on_no_others(
+    servers: list[Server], cluster: FakeCluster, database: Database
+) -> None:
+    here, _ = servers
+    ours = await taken(here.seating("run-a", max_residents=1), "run-a")
+    theirs = here.seating("run-b", project="q", max_residents=1)
+    assert (await taken(theirs, "run-b")).id != ours.id
+    found = {one.id: one.project_id for one in cluster.running("lease")}
+    assert sorted(found.values()) == ["p", "q"]
+    assert {found[one.host]: one.owner for one in await rows(database, seats)} == {
+        "p": "run-a", "q": "run-b",
+    }  # fmt: skip
+    # A loss of one is none of the other's.
+    [mine] = [one for one, project in found.items() if project == "p"]
+    cluster.say(mine, pb.PHASE_PENDING, "Queued", QUEUED)
+    await until(lambda: [one.project_id for one in cluster.running("lease")] == ["q"])
+    assert [one.owner for one in await rows(database, seats)] == ["run-b"]
 
 
 async def test_who_waits_for_the_lease_hears_its_queue_and_then_sits(
