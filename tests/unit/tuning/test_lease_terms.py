@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
+from tests.support.processes import pages
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
-from windlass.core.config.tuning import SeatsSection
+from windlass.core.config.tuning import SeatsSection, TuningSection
 from windlass.tuning.full_parameters import PARAMETER_BYTES
 from windlass.tuning.leases.terms import KEEPER_BYTES, LeaseTerms
 from windlass.tuning_api.trainers.elsewhere import PodWish
@@ -71,3 +73,9 @@ def test_who_never_fits_is_told_the_numbers_and_others_nothing() -> None:
 def test_settings_that_are_none_are_refused(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SeatsSection.model_validate(section)
+
+
+def test_the_page_prints_settings_that_are_good() -> None:
+    *_, printed = pages.blocks("how-to/train-all-parameters.md", "yaml")
+    section = TuningSection.model_validate(yaml.safe_load(printed)["tuning"]).seats
+    assert LeaseTerms.of(section, EAST, takes_turns=True) is not None

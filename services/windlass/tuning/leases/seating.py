@@ -85,7 +85,7 @@ async def ended(keeper: PodKeeper, pod: KeptPod) -> None:
 
 @dataclass(frozen=True)
 class LeasedWork:
-    """What seats on leases are made with."""
+    """Parts that seats on leases are made with."""
 
     leases: LeaseKeeper
     store: PodStore
@@ -107,6 +107,8 @@ class LeasedSeating:
         self._lease: SharedLease | None = None
         # The one that starts.
         self._pod: KeptPod | None = None
+        # Who gives up while it is asked for ends it as well.
+        self._asking = asyncio.Lock()
 
     async def take(self, workload: SeatedWorkload, project_id: str) -> LeasedSeat:
         """Waits for room on the lease for a while; whoever asks again keeps its place."""
@@ -141,8 +143,8 @@ class LeasedSeating:
             lease_id=lease.id, memory_bytes=self._demand.host_bytes - KEEPER_BYTES,
         )  # fmt: skip
         await seat.name(row["id"])
-        pod = await work.keeper.begin(await work.store.begin(row), token)
-        self._pod = pod
+        async with self._asking:
+            pod = self._pod = await work.keeper.begin(await work.store.begin(row), token)
         try:
             await self._started(pod, lease)
             pod.is_taken = True
@@ -157,8 +159,10 @@ class LeasedSeating:
 
     async def give_up(self, workload: SeatedWorkload) -> None:
         """Leaves the line, and has the pod deleted that starts."""
-        if self._pod is not None:
-            await self._work.keeper.end(self._pod)
+        async with self._asking:
+            pod = self._pod
+        if pod is not None:
+            await self._work.keeper.end(pod)
         if self._lease is not None:
             await self._lease.lines.give_up(workload)
 
@@ -176,7 +180,7 @@ class LeasedSeating:
                 raise SeatRefused(f"The {self._wish.role} cannot run: {status.message}")
 
     def _awaited(self, lease: SharedLease, error: SeatAwaited) -> TrainerLost:
-        """What is said of a place in line, or of the pod whose devices it is for."""
+        """The answer to who waits: of its line, or of the pod whose devices it is for."""
         if lease.failure:
             return SeatRefused(f"The lease in {self._terms.cluster} cannot run: {lease.failure}")
         if lease.pod.is_taken:

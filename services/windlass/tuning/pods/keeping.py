@@ -120,7 +120,7 @@ class PodKeeper:
         return True
 
     def said(self, pod_id: str) -> pb.WorkloadStatus:
-        """How a pod is, as its cluster said last."""
+        """The status of a pod, as its cluster said last."""
         return self._status(pod_id)
 
     def is_there(self, pod_id: str) -> bool:

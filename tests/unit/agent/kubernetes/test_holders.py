@@ -1,6 +1,7 @@
 """Pods that hold devices: when a lease runs, who joins it, and what is told of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.agent.kubernetes.render.test_lease import HOLDER, lease, worker
@@ -14,6 +15,7 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass_agent.executors.kubernetes.engines.holders import held, holder_of
+from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import (
     EngineSnapshot,
     trim_deployment,
@@ -55,6 +57,14 @@ def test_a_lease_that_waits_in_its_queue_says_so() -> None:
     engine.see(shown, held(shown), clock=0, patience=PATIENCE)
     status = engine.status()
     assert (status.phase, status.reason) == (pb.PHASE_PENDING, "Queued")
+
+
+async def test_a_worker_waits_for_its_lease_before_anything_is_made() -> None:
+    nothing: Any = None
+    launcher = EngineLauncher(nothing, nothing, nothing)
+    found = await launcher.apply(worker(), None)
+    assert found is not None
+    assert (found.phase, found.reason, found.patience) == (pb.PHASE_PENDING, "NoLease", "setup")
 
 
 def test_a_worker_joins_the_lease_of_its_own_project_alone() -> None:

@@ -76,7 +76,7 @@ def require_claimed(device: Accelerator | None) -> None:
     """Raises Unrenderable for devices that pods cannot share, since each counts its own."""
     if device is not None and not device.device_class:
         raise Unrenderable(
-            "NoClaim",
+            "NoAccelerator",
             f"Devices are shared by a claim, and {device.counted_as} is a counted resource here: "
             "give the cluster an accelerator with a device_class (Dynamic Resource Allocation).",
         )

@@ -101,7 +101,7 @@ def test_an_overlay_changes_neither_its_memory_nor_its_command() -> None:
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (lease("main"), "NoClaim"),
+        (lease("main"), "NoAccelerator"),
         (lease(namespace=""), "NoNamespace"),
         (lease(namespace="A b"), "BadName"),
         (lease(accelerator="H200"), "NoAccelerator"),
