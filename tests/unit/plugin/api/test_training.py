@@ -75,7 +75,8 @@ async def ran(folder: Path, engine: BrokenEngine) -> EngineJob:
     (job,) = training.queue.jobs.values()
     running = asyncio.create_task(training.run())
     ended = asyncio.create_task(_drained(job))
-    await asyncio.wait({running, ended}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Task[None]] = {running, ended}
+    await asyncio.wait(either, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     for task in (running, ended):
         task.cancel()
     await asyncio.gather(running, ended, return_exceptions=True)
