@@ -38,8 +38,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("until", sa.Double(), nullable=False),
     )
-    for column in ("project_id", "run_id"):
-        op.create_index(f"ix_{_HELD}_{column}", _HELD, [column])
+    for name in ("project_id", "run_id"):
+        op.create_index(f"ix_{_HELD}_{name}", _HELD, [name])
 
 
 def downgrade() -> None:

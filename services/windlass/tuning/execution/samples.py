@@ -68,14 +68,14 @@ class SampleWorker:
         self._folders = folders
         self._models = {model.name: model for model in trainer.base_models}
         # Sessions that may have a sampler of their own here.
-        self._sampled: set[str] = set()
+        self._sessions_sampled: set[str] = set()
 
     async def let_go(self, *, silent_before: int) -> None:
         """Ends samplers, and removes what they read, of sessions whose runs ended before."""
-        if sampled := tuple(self._sampled):
+        if sampled := tuple(self._sessions_sampled):
             live = await self._store.live(sampled, silent_before)
             for session_id in set(sampled) - live:
-                self._sampled.discard(session_id)
+                self._sessions_sampled.discard(session_id)
                 await self._trainer.close(session_id)
                 await self._folders.forget(session_id)
 
@@ -185,7 +185,7 @@ class SampleWorker:
         if session_id == NO_SAMPLER:
             return replace(asked, session_id=project_id)
         session = await self._sessions.get(project_id, session_id)
-        self._sampled.add(session_id)
+        self._sessions_sampled.add(session_id)
         return replace(
             asked,
             session_id=session_id,

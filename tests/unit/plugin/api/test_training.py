@@ -9,11 +9,12 @@ import json
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from windlass_vllm.api import training as training_module
+from windlass_vllm.api.attached_worker import TrainedEngine
 from windlass_vllm.api.job_files import JobFiles
 from windlass_vllm.api.jobs import EngineJob, JobQueue
 from windlass_vllm.api.requests import Bounds, TrainRequest, read_request
@@ -71,7 +72,7 @@ async def written(folder: Path, **words: object) -> str:
 
 async def ran(folder: Path, engine: BrokenEngine) -> EngineJob:
     """The only job of a run, once the next API server has ended it or itself."""
-    training = EngineTraining(engine, "model", BOUNDS, settings(folder))
+    training = EngineTraining(cast(TrainedEngine, engine), "model", BOUNDS, settings(folder))
     (job,) = training.queue.jobs.values()
     running = asyncio.create_task(training.run())
     ended = asyncio.create_task(_drained(job))
