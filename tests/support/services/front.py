@@ -176,6 +176,19 @@ class RouteBoard(rpc.InferenceInternalServiceServicer):
         self.loads.append(dict(request.open_requests))
         return pb.ReportLoadResponse()
 
+    async def HoldEngine(self, request: pb.HoldEngineRequest, context: Any) -> pb.HeldEngine:
+        raise NotImplementedError
+
+    async def ReleaseEngine(
+        self, request: pb.ReleaseEngineRequest, context: Any
+    ) -> pb.ReleaseEngineResponse:
+        raise NotImplementedError
+
+    async def ComputeInEngine(
+        self, request: pb.ComputeInEngineRequest, context: Any
+    ) -> pb.EngineComputation:
+        raise NotImplementedError
+
     async def FindUses(self, request: pb.FindUsesRequest, context: Any) -> pb.FindUsesResponse:
         return pb.FindUsesResponse()
 
