@@ -97,7 +97,7 @@ class Train(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def is_chained(self) -> bool:
-        """Whether other jobs may go on from it."""
+        """Returns whether other jobs may go on from it."""
         return self.forward_only or self.one_step
 
     @property
@@ -159,8 +159,8 @@ class VersionSaved(msgspec.Struct, frozen=True, tag=True):
     version: str
 
 
-class Computed(msgspec.Struct, frozen=True, tag=True):
-    """What a forward pass computed, in float32: log-probabilities, then each datum's loss."""
+class PassComputed(msgspec.Struct, frozen=True, tag=True):
+    """The results of a forward pass in float32: log-probabilities, then each datum's loss."""
 
     job: str
     outputs: bytes
@@ -196,7 +196,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Train | Save | PutBack | Pass | Cancel
-FromWorker = Ready | Fence | Applied | VersionSaved | StepDone | Computed | JobEnded
+FromWorker = Ready | Fence | Applied | VersionSaved | StepDone | PassComputed | JobEnded
 
 _TO_WORKER = msgspec.msgpack.Decoder(ToWorker)
 _FROM_WORKER = msgspec.msgpack.Decoder(FromWorker)

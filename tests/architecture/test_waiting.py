@@ -25,6 +25,7 @@ PACED = {
     "integration/gateway/test_listener_bounds.py": "clients that send slowly",
     "integration/gateway/test_outage.py": "the pace of an engine that never stops",
     "integration/tenancy/test_ends_with_its_key.py": "the pace of an engine that never stops",
+    "integration/tuning/in_engine/taught_engine.py": "the pace of an agent and its engine",
     "integration/tenancy/mail/test_smtp.py": "a mail server that dawdles",
     "integration/tunnel/test_sockets.py": "a peer that reads slowly",
     "integration/tunnel/test_tls.py": "a peer that reads slowly",

@@ -18,9 +18,9 @@ from windlass_vllm.checkpoints.disk import lock
 from windlass_vllm.messages import (
     Applied,
     Cancel,
-    Computed,
     Fence,
     JobEnded,
+    PassComputed,
     PutBack,
     Ready,
     Save,
@@ -221,11 +221,11 @@ class EngineTraining:
             await self._fence.release()
         return None
 
-    async def _heard(self, job: EngineJob, message: StepDone | VersionSaved | Computed) -> None:
+    async def _heard(self, job: EngineJob, message: StepDone | VersionSaved | PassComputed) -> None:
         if isinstance(message, StepDone):
             job.step(message)
             return
-        if isinstance(message, Computed):
+        if isinstance(message, PassComputed):
             self.queue.computed(job, message.outputs)
             return
         job.saved(message)

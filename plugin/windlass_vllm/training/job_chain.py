@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from windlass_vllm.messages import Computed, JobEnded, StepDone, Train, VersionSaved
+from windlass_vllm.messages import JobEnded, PassComputed, StepDone, Train, VersionSaved
 from windlass_vllm.optimizers.in_backward import InBackwardOptimizer
 from windlass_vllm.optimizers.saving import load_state
 from windlass_vllm.refusal import Refused
@@ -46,7 +46,7 @@ class JobChain:
 
     @property
     def kept(self) -> SavedChain:
-        """What a version of the weights has to have so that the chain goes on from it."""
+        """The part that a version of the weights has to have so that the chain goes on from it."""
         if self._saved is not None:
             # The state is of another version, and nobody has read it.
             return SavedChain()
@@ -110,7 +110,7 @@ class JobChain:
                     found.append(logprobs.flatten())
                     losses.append(_finite(loss))
         content = torch.cat([*found, torch.stack(losses)]).float().cpu().numpy()
-        caller.send(Computed(job.job, content.astype("<f4").tobytes()))
+        caller.send(PassComputed(job.job, content.astype("<f4").tobytes()))
         # A pass moves nothing: those after it go on from where it did.
         self.identity = self.identity or job.identity
 

@@ -28,8 +28,8 @@ from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.images.fetching import ImageFetcher
 from windlass.gateway.inference.images.inlining import Images
-from windlass.gateway.inference.internal_chat import InternalChat
-from windlass.gateway.inference.internal_completion import InternalCompletions
+from windlass.gateway.inference.internal.chat import InternalChat
+from windlass.gateway.inference.internal.completion import InternalCompletions
 from windlass.gateway.inference.names import NameCache, ServedCheckpoints
 from windlass.gateway.inference.routes import OpenRequests, RouteTable
 from windlass.gateway.inference.scripts import PythonGraders

@@ -25,7 +25,7 @@ from windlass.gateway.errors import (
     to_http,
 )
 from windlass.gateway.exchange import HttpExchange
-from windlass.gateway.inference.internal_chat import InternalChat
+from windlass.gateway.inference.internal.chat import InternalChat
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai import creation
 from windlass.gateway.openai.graders import graders_router

@@ -16,8 +16,8 @@ from windlass.core.errors import AppError, InvalidArgument
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError, to_http
 from windlass.gateway.inference.grading import graded, words
-from windlass.gateway.inference.internal_chat import InternalChat
-from windlass.gateway.inference.internal_completion import InternalCompletions
+from windlass.gateway.inference.internal.chat import InternalChat
+from windlass.gateway.inference.internal.completion import InternalCompletions
 from windlass.gateway.inference.routes import RouteTable
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.graders import (

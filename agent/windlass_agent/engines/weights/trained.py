@@ -50,7 +50,7 @@ class TrainedEngine:
         return await self._ask("GET", f"/train/status/{name}")
 
     async def outputs(self, name: str, size: int) -> bytes:
-        """What a forward pass computed; raises EngineError for another number of bytes."""
+        """Returns what a forward pass computed; raises EngineError for another number of bytes."""
         async with self._session() as session:
             try:
                 timeout = aiohttp.ClientTimeout(total=_SECONDS)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from windlass.gateway.inference.internal_chat import Completion
+from windlass.gateway.inference.internal.chat import Completion
 from windlass.graders import (
     Fault,
     Grade,

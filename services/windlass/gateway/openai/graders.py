@@ -14,7 +14,7 @@ from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.exchange import HttpExchange
 from windlass.gateway.inference.grading import graded, words
-from windlass.gateway.inference.internal_chat import InternalChat
+from windlass.gateway.inference.internal.chat import InternalChat
 from windlass.gateway.inference.scripts import PythonGraders
 from windlass.gateway.openai.rendering import Json
 from windlass.gateway.parameters import Body

@@ -1,4 +1,4 @@
-"""What runs of tuning ask of engines that they hold: forward passes and single steps."""
+"""Requests of tuning's runs to engines that they hold: forward passes and single steps."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from windlass.inference.trainings.store import EngineTrainingStore
 from windlass.inference.trainings.training import CANCELLED, EngineTraining, digest_of, state_of
 
 LOOK_SECONDS = 0.1
-MAX_WAIT_MS = 25_000
+MAX_WAIT_SECONDS = 25.0
 # That a computation waits for an engine before it ends.
 PLACE_SECONDS = 900.0
 # Begins keys of what runs ask; a caller's is printable.
@@ -73,7 +73,7 @@ class EngineRunRequests:
         """
         training = await self._begun(request)
         loop = asyncio.get_running_loop()
-        until = loop.time() + min(max(request.wait_ms, 0), MAX_WAIT_MS) / 1000
+        until = loop.time() + min(max(request.wait_seconds, 0), MAX_WAIT_SECONDS)
         while training.is_open and loop.time() < until:
             await asyncio.sleep(LOOK_SECONDS)
             training = await self._computations.reread(training)
@@ -97,7 +97,7 @@ class EngineRunRequests:
         key = _KEY + request.operation_id
         asked = pb.ComputeInEngineRequest()
         asked.CopyFrom(request)
-        asked.ClearField("wait_ms")
+        asked.ClearField("wait_seconds")
         digest = digest_of(asked)
         known = await self._computations.of_key(request.project_id, key, digest)
         if known is not None:

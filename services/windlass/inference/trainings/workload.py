@@ -56,7 +56,7 @@ class TrainingWorkloads:
         return made
 
     async def outputs(self, training: EngineTraining) -> bytes | None:
-        """What a forward pass computed; None where that is not there in full."""
+        """Returns what a forward pass computed; None where that is not there in full."""
         info = await self._objects.head(_outputs_key(training))
         if info is None or info.bytes != training.output_bytes:
             return None

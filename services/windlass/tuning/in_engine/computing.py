@@ -80,7 +80,7 @@ def _datum(datum: Datum) -> pb.TrainingDatum:
 
 def _targets(tensor: Tensor) -> pb.TrainingTensor:
     if (kind := _INTEGERS.get(tensor.dtype)) is None:
-        raise InvalidArgument(f"{TARGETS} must be integers.", reason="wrong_dtype")
+        raise InvalidArgument(f"{TARGETS} must be integers.")
     return pb.TrainingTensor(ints=_numbers(tensor, kind), shape=tensor.shape)
 
 

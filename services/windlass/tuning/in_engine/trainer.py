@@ -44,7 +44,7 @@ from windlass.tuning_api.trainers.seats import SeatAwaited
 T = TypeVar("T")
 log = telemetry.logger("tuning.engines")
 RENEW_SECONDS = 15.0
-WAIT_MS = 20_000
+WAIT_SECONDS = 20.0
 CALL_SECONDS = 60.0
 # That the inference service may be away.
 PATIENCE_SECONDS = 120.0
@@ -171,11 +171,11 @@ class EngineTrainer:
     async def _computed(
         self, opened: _OpenRun, request: pb.ComputeInEngineRequest
     ) -> pb.EngineComputation | OperationFailed:
-        """What the engine computed; a failure after which the run cannot go on loses it.
+        """Returns what the engine computed; a failure after which the run cannot go on loses it.
 
         Raises InvalidArgument, TrainerLost, SeatAwaited while no engine has it.
         """
-        request.wait_ms = WAIT_MS
+        request.wait_seconds = WAIT_SECONDS
         while opened.lost is None:
             try:
                 answer = await self._patiently(
@@ -261,11 +261,11 @@ def _numbers(asked: ForwardBackward) -> dict[str, float]:
     found = {}
     for name, value in asked.config.items():
         if isinstance(value, str):
-            raise InvalidArgument(
-                "Custom losses are computed by the tuning service, and not in an engine."
-                if asked.loss == "custom"
-                else f"{name[:64]} must be a number.",
-                reason="not_in_engine" if asked.loss == "custom" else "invalid_setting",
-            )
+            if asked.loss == "custom":
+                raise InvalidArgument(
+                    "Custom losses are computed by the tuning service, and not in an engine.",
+                    reason="not_in_engine",
+                )
+            raise InvalidArgument(f"{name[:64]} must be a number.")
         found[name] = value
     return found

@@ -103,7 +103,7 @@ class _Maker:
         return self._placed(wish, SeatedWorkload(run.base_model, run.id, model.parameters))
 
     def of_session(self, request: SampleRequest, replica: int) -> RemoteTrainer:
-        """One of the samplers of a session."""
+        """A sampler of a session, of which there may be several."""
         # What was saved is a model, whatever engine trained it.
         wish = PodWish(
             "sampler",

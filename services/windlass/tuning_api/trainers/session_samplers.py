@@ -36,7 +36,7 @@ class StartedSampler(Protocol):
 
 
 @dataclass(eq=False)
-class Replica:
+class SamplerReplica:
     """One of the samplers of a session."""
 
     # From 0, among those of its session.
@@ -56,7 +56,7 @@ class Replica:
 class _Group:
     """The samplers of a session for one base model."""
 
-    replicas: list[Replica] = field(default_factory=list)
+    replicas: list[SamplerReplica] = field(default_factory=list)
     is_leaving: bool = False
 
     @property
@@ -99,7 +99,7 @@ class SessionSamplers:
         await asyncio.gather(*(_ended(one) for one in every))
 
     @asynccontextmanager
-    async def _replica(self, request: SampleRequest) -> AsyncIterator[Replica]:
+    async def _replica(self, request: SampleRequest) -> AsyncIterator[SamplerReplica]:
         key = request.session_id, request.base_model
         async with self._changed:
             while (found := await self._found(key, request)) is None:
@@ -116,12 +116,12 @@ class SessionSamplers:
 
     async def _found(
         self, key: tuple[str, str], request: SampleRequest
-    ) -> tuple[_Group, Replica] | None:
+    ) -> tuple[_Group, SamplerReplica] | None:
         group = self._groups.get(key)
         if group is None:
             if not await self._has_room():
                 return None
-            group = self._groups[key] = _Group([Replica(0, self._make(request, 0))])
+            group = self._groups[key] = _Group([SamplerReplica(0, self._make(request, 0))])
         elif group.is_leaving:
             return None
         self._groups.move_to_end(key)
@@ -144,14 +144,14 @@ class SessionSamplers:
             if len(replicas) >= request.replicas or self._count() >= self._most:
                 return
             number = min(set(range(request.replicas)) - {one.number for one in replicas})
-            resting = Replica(number, self._make(request, number))
+            resting = SamplerReplica(number, self._make(request, number))
             replicas.append(resting)
         if asyncio.get_running_loop().time() >= resting.retry_at:
             resting.starting = asyncio.create_task(
                 self._start(resting, request.project_id), name=f"sampler of {request.base_model}"
             )
 
-    async def _start(self, replica: Replica, project_id: str) -> None:
+    async def _start(self, replica: SamplerReplica, project_id: str) -> None:
         try:
             # Whether there is room is no matter of the prompts that have a sampler.
             with suppress(TrainerLost):
@@ -185,7 +185,7 @@ class SessionSamplers:
         return sum(len(group.replicas) for group in self._groups.values())
 
 
-async def _ended(replica: Replica) -> None:
+async def _ended(replica: SamplerReplica) -> None:
     if replica.starting is not None:
         replica.starting.cancel()
         await asyncio.wait({replica.starting})

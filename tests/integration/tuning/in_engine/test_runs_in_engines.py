@@ -328,7 +328,7 @@ async def test_an_engine_that_says_it_is_done_and_has_put_nothing_is_believed_no
 async def test_what_waits_for_an_engine_to_start_is_computed_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.tuning.in_engine.trainer.WAIT_MS", 200)
+    monkeypatch.setattr("windlass.tuning.in_engine.trainer.WAIT_SECONDS", 0.2)
     stage.engine.waits = True
     async with stage.front.http() as http:
         client = await begun(http)

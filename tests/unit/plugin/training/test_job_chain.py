@@ -19,7 +19,7 @@ from windlass_vllm.losses.datums import (
     ModelInput,
     TinkerDatum,
 )
-from windlass_vllm.messages import Computed, JobEnded, Mode, Train
+from windlass_vllm.messages import JobEnded, Mode, PassComputed, Train
 from windlass_vllm.optimizers.settings import OptimizerSettings
 from windlass_vllm.training.job_chain import JobChain
 from windlass_vllm.training.saving import put_back, save
@@ -67,7 +67,7 @@ def test_a_pass_tells_each_target_and_changes_nothing(engine: SeenEngine) -> Non
     before, caller = engine.copied(), OpenFence()
     assert JobChain(engine).run(job("f"), caller) == JobEnded("f", "succeeded", 0)
     (said,) = caller.said
-    assert isinstance(said, Computed)
+    assert isinstance(said, PassComputed)
     found = np.frombuffer(said.outputs, "<f4")
     logprobs = []
     for one in DATUMS:

@@ -14,7 +14,7 @@ from windlass_agent.executors.process.engines.draining import drained
 from windlass_agent.executors.process.engines.engine_failure import EngineFailure, reason_of
 from windlass_agent.executors.process.engines.engine_house import EngineHouse
 from windlass_agent.executors.process.engines.engine_process import EngineProcess
-from windlass_agent.executors.process.engines.engine_service import EngineService
+from windlass_agent.executors.process.engines.engine_service import ServedEngineRun
 from windlass_agent.executors.process.engines.engine_start import MESSAGE_LENGTH, EngineStart
 from windlass_agent.executors.process.engines.engine_state import EngineState
 from windlass_agent.machine.program_output import one_line
@@ -48,7 +48,7 @@ class EngineRun:
             house.places.take(workload.id, allotment)
         self._state = EngineState(workload, house.changed, process=process, allotment=allotment)
         self._start = EngineStart(self._state, house)
-        self._service = EngineService(self._state, house)
+        self._service = ServedEngineRun(self._state, house)
         self._quick_failures = 0
         self._task = asyncio.create_task(self._live(), name=f"engine {workload.id}")
 

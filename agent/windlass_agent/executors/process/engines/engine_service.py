@@ -24,8 +24,8 @@ from windlass_agent.executors.process.engines.sleeping import EngineSleep
 log = telemetry.logger("engines")
 
 
-class EngineService:
-    """What an engine that answers has and is told; `endpoint` is empty while it does not answer."""
+class ServedEngineRun:
+    """An engine that answers: what it has, and what it is told; `endpoint` is empty while it does not answer."""
 
     def __init__(self, state: EngineState, house: EngineHouse):
         files = house.files(state.workload.id)

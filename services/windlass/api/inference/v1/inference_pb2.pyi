@@ -1753,13 +1753,13 @@ class ComputeInEngineRequest(google.protobuf.message.Message):
     LOSS_FIELD_NUMBER: builtins.int
     LOSS_CONFIG_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
-    WAIT_MS_FIELD_NUMBER: builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     model: builtins.str
     run_id: builtins.str
     operation_id: builtins.str
     loss: builtins.str
-    wait_ms: builtins.int
+    wait_seconds: builtins.float
     """At most 25 s."""
     @property
     def datums(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrainingDatum]: ...
@@ -1780,10 +1780,10 @@ class ComputeInEngineRequest(google.protobuf.message.Message):
         loss: builtins.str = ...,
         loss_config: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         step: Global___AdamStep | None = ...,
-        wait_ms: builtins.int = ...,
+        wait_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["datums", b"datums", "loss", b"loss", "loss_config", b"loss_config", "model", b"model", "operation_id", b"operation_id", "project_id", b"project_id", "run_id", b"run_id", "step", b"step", "wait_ms", b"wait_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["datums", b"datums", "loss", b"loss", "loss_config", b"loss_config", "model", b"model", "operation_id", b"operation_id", "project_id", b"project_id", "run_id", b"run_id", "step", b"step", "wait_seconds", b"wait_seconds"]) -> None: ...
 
 Global___ComputeInEngineRequest: typing_extensions.TypeAlias = ComputeInEngineRequest
 

@@ -899,7 +899,7 @@ class InferenceInternalServiceServicer(object):
 
     def ComputeInEngine(self, request, context):
         """Has the engine that a run holds compute a forward pass or one step; idempotent by its
-        operation. Answers at the end, or as it is after `wait_ms`.
+        operation. Answers at the end, or as it is after `wait_seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

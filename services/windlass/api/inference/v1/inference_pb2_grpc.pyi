@@ -909,7 +909,7 @@ class InferenceInternalServiceStub(typing.Generic[_InferenceInternalServiceWatch
 
     ComputeInEngine: _InferenceInternalServiceComputeInEngineType
     """Has the engine that a run holds compute a forward pass or one step; idempotent by its
-    operation. Answers at the end, or as it is after `wait_ms`.
+    operation. Answers at the end, or as it is after `wait_seconds`.
     """
 
 InferenceInternalServiceAsyncStub: typing_extensions.TypeAlias = InferenceInternalServiceStub[
@@ -1005,7 +1005,7 @@ class InferenceInternalServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.inference.v1.inference_pb2.EngineComputation, collections.abc.Awaitable[windlass.api.inference.v1.inference_pb2.EngineComputation]]:
         """Has the engine that a run holds compute a forward pass or one step; idempotent by its
-        operation. Answers at the end, or as it is after `wait_ms`.
+        operation. Answers at the end, or as it is after `wait_seconds`.
         """
 
 def add_InferenceInternalServiceServicer_to_server(servicer: InferenceInternalServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

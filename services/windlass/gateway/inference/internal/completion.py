@@ -5,7 +5,7 @@ import asyncio
 from windlass.core.rpc.auth import Principal
 from windlass.gateway.errors import HttpError
 from windlass.gateway.inference.handler import InferenceHandler
-from windlass.gateway.inference.internal_chat import InnerRequest
+from windlass.gateway.inference.internal.chat import InnerRequest
 from windlass.inference_api.routes import COMPLETIONS
 
 

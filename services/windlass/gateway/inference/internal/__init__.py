@@ -1,0 +1,1 @@
+"""Requests of other services, carried out as those of clients are."""
