@@ -25,7 +25,10 @@ log = telemetry.logger("engines")
 
 
 class ServedEngineRun:
-    """An engine that answers: what it has, and what it is told; `endpoint` is empty while it does not answer."""
+    """An engine that answers: what it has, and what it is told.
+
+    `endpoint` is empty while it does not answer.
+    """
 
     def __init__(self, state: EngineState, house: EngineHouse):
         files = house.files(state.workload.id)
