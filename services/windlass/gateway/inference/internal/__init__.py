@@ -1,1 +1,4 @@
-"""Requests of other services, carried out as those of clients are."""
+"""Requests of other services, carried out as those of clients are.
+
+May import the kernel and the gateway's inference.
+"""
