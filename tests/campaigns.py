@@ -7,6 +7,8 @@ CAMPAIGNS = {
     "cluster/access/test_network.py": "unit/agent/namespaces/test_network.py renders the policies",
     "cluster/engines/test_groups.py": "groups are rendered, and one serves in test_engine_pods.py",
     "cluster/federation/test_federation.py": "integration/federation",
+    "cluster/tuning/test_adapters.py": "contract/tuning/full_parameters/test_elsewhere.py",
+    "cluster/tuning/test_shared_leases.py": "integration/tuning/seats/test_leased_trainers.py",
     "e2e/test_sealed_project.py": "contract/sealing, and external keys in integration/tenancy",
     "e2e/test_two_machines.py": "agents of clusters are on machines of their own too",
     "faults/test_killed_agents.py": "faults/kill_points kills agents at named points",

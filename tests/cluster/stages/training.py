@@ -268,6 +268,7 @@ def _trains(config: Path, base: Path, database_url: str, seats: dict[str, Any]) 
     document = yaml.safe_load(config.read_text())
     document["agent"] = {"enabled": False}
     document["database"] = {"url": database_url}
+    document["quotas"] = {"tuning_full_runs": 8}
     document["tuning"] = {
         "trainer": "lora",
         "model_folders": {BASE: str(base)},
