@@ -27,7 +27,7 @@ def test_servers_are_found() -> None:
 def test_a_server_expects_pings_as_often_as_they_come(
     path: str, servers: int, options: list[str]
 ) -> None:
-    # Else it ends the connection, and each call on it, in the second minute without a word.
+    # Else it ends the connection of a client that is idle.
     assert len(options) == servers
     most = dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]
     for one in options:

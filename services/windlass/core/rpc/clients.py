@@ -39,7 +39,7 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 # Of a server that such a channel reaches. gRPC's default answers
-# pings between two words of the server with GOAWAY too_many_pings, which ends calls of minutes.
+# pings of an idle channel with GOAWAY too_many_pings, which ends the connection.
 PINGED_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.min_ping_interval_without_data_ms", 10_000))
 
 
