@@ -214,6 +214,13 @@ class TrainingStage:
             found[team.id] = cluster.kubectl(*words).split()
         return found
 
+    def wait_empty(self, nothing: dict[str, list[str]]) -> None:
+        """Waits until nothing is left but what was there before."""
+        try:
+            wait_until(lambda: self.left() == nothing)
+        except TimeoutError:
+            assert self.left() == nothing
+
 
 @contextlib.contextmanager
 def training_stage(

@@ -7,7 +7,6 @@ import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.training import CLUSTER, Loop, TrainingStage, training_stage
 from tests.support.environments import postgres
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1200)]
 TEAMS = {"readers": (1, 2, 3, 4, 5), "urgent": (9, 8, 7, 6, 5)}
@@ -37,7 +36,7 @@ def test_projects_share_one_pod_of_the_operators_and_have_the_bits_of_this_machi
     # What it held comes back from the log, in another pod.
     there = {name: ended(stage, loop) for name, loop in loops.items()}
     assert there == here
-    wait_until(lambda: stage.left() == nothing, f"nothing more is left than {nothing}")
+    stage.wait_empty(nothing)
 
 
 def began(stage: TrainingStage) -> dict[str, Loop]:

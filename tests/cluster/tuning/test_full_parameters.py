@@ -7,7 +7,6 @@ import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.training import CLUSTER, TrainingStage, tinker, training_stage
 from tests.support.environments import postgres
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1200)]
 FIRST, SECOND = (1, 2, 3, 4, 5), (9, 8, 7, 6, 5)
@@ -46,7 +45,7 @@ def test_runs_take_turns_lose_no_step_and_compute_what_they_do_here(stage: Train
     there["first"] = first.losses, stage.weights(first), first.sampled()
     first.close()
     assert there == here
-    wait_until(lambda: stage.left() == nothing, f"nothing more is left than {nothing}")
+    stage.wait_empty(nothing)
 
 
 def computed_here(stage: TrainingStage) -> dict[str, Any]:
@@ -84,4 +83,4 @@ def test_what_no_quota_can_hold_is_refused_with_the_numbers(stage: TrainingStage
     ):
         loop.step()
     loop.close()
-    wait_until(lambda: stage.left() == nothing, f"nothing more is left than {nothing}")
+    stage.wait_empty(nothing)

@@ -7,7 +7,6 @@ import pytest
 from tests.cluster.fixtures import Clusters
 from tests.cluster.stages.training import CLUSTER, TrainingStage, training_stage
 from tests.support.environments import postgres
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1500)]
 FIRST, SECOND = (1, 2, 3, 4, 5), (9, 8, 7, 6, 5)
@@ -61,7 +60,7 @@ def test_runs_share_a_device_by_one_workload_and_take_turns_without_a_restart(
     first.close()
     second.close()
     assert there == here
-    wait_until(lambda: stage.left() == nothing, f"nothing more is left than {nothing}")
+    stage.wait_empty(nothing)
 
 
 def test_runs_come_back_from_their_log_once_the_pod_that_holds_the_device_is_gone(
@@ -83,7 +82,7 @@ def test_runs_come_back_from_their_log_once_the_pod_that_holds_the_device_is_gon
     first.close()
     second.close()
     assert there == here
-    wait_until(lambda: stage.left() == nothing, f"nothing more is left than {nothing}")
+    stage.wait_empty(nothing)
 
 
 def computed(stage: TrainingStage) -> dict[str, Any]:

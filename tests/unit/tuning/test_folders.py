@@ -17,7 +17,7 @@ class WrittenModels:
         (folder / name).write_text("{}")
 
 
-async def test_models_go_once_nothing_has_read_them_for_a_time(
+async def test_models_and_adapters_go_once_nothing_has_read_them_for_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = 0.0
@@ -45,7 +45,7 @@ async def test_models_go_once_nothing_has_read_them_for_a_time(
     at = 261.0
     await asyncio.gather(kept.rest(60.0), kept.rest(60.0))
     assert not model.exists()
-    assert adapter.is_dir(), "adapters are small"
+    assert not adapter.exists(), "it was read at first alone"
     assert await read("model") != model
     await kept.close()
     assert not (tmp_path / "tuning").exists()

@@ -25,9 +25,9 @@ class CheckpointFolders:
         self._root = root
         self._blobs = blobs
         self._kept: OrderedDict[str, Path] = OrderedDict()
-        # Those that are whole models, the session that each is read for, and when it was last.
-        self._models: dict[str, str] = {}
         self._read_at: dict[str, float] = {}
+        # Those that are whole models, and the session that each is read for.
+        self._models: dict[str, str] = {}
         self._used: dict[str, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -47,7 +47,7 @@ class CheckpointFolders:
     async def kept(self, checkpoint_id: str, prefix: str, session_id: str) -> AsyncIterator[Path]:
         """Yields a folder like `read`, which stays for the next time while there is room.
 
-        A model stays until its session is forgotten or has rested, at the longest.
+        It stays until it has rested, and a model at the longest until its session is forgotten.
         """
         lock = self._locks.setdefault(checkpoint_id, asyncio.Lock())
         self._used[checkpoint_id] = self._used.get(checkpoint_id, 0) + 1
@@ -63,8 +63,7 @@ class CheckpointFolders:
             yield folder
         finally:
             self._used[checkpoint_id] -= 1
-            if checkpoint_id in self._models:
-                self._read_at[checkpoint_id] = monotonic()
+            self._read_at[checkpoint_id] = monotonic()
             if not self._used[checkpoint_id]:
                 del self._used[checkpoint_id], self._locks[checkpoint_id]
             await self._let_go()
@@ -74,9 +73,9 @@ class CheckpointFolders:
         await self._remove([one for one, owner in self._models.items() if owner == session_id])
 
     async def rest(self, seconds: float) -> None:
-        """Removes models that nothing has read for so long, as of sessions that are parked."""
+        """Removes what nothing has read for so long, as of sessions that are parked."""
         before = monotonic() - seconds
-        await self._remove([one for one in self._models if self._read_at.get(one, before) < before])
+        await self._remove([one for one in self._kept if self._read_at.get(one, before) < before])
 
     async def close(self) -> None:
         """Removes every folder."""
