@@ -105,8 +105,8 @@ async def run_loop(
 
     `once` answers whether there may be more to do at once. While `resting` says that no row
     needs looking after, whatever time it is, nothing else is asked, at first and every
-    `REST_SECONDS`, which makes up for a wake-up that got lost. An exception is logged and counted, and the loop goes
-    on after a pause that grows to 5 s.
+    `REST_SECONDS`, which makes up for a wake-up that got lost. An exception is logged and
+    counted, and the loop goes on after a pause that grows to 5 s.
     """
     backoff = Backoff(shortest=0.05, longest=5.0)
     resting = resting or _never
