@@ -5,10 +5,13 @@ Most take half a minute or more of a worker, and each rarely finds what no other
 
 CAMPAIGNS = {
     "cluster/access/test_network.py": "unit/agent/namespaces/test_network.py renders the policies",
+    "cluster/driver/test_agent_killed.py": "faults/kill_points kills agents at named points",
     "cluster/engines/test_groups.py": "groups are rendered, and one serves in test_engine_pods.py",
     "cluster/federation/test_federation.py": "integration/federation",
     "cluster/tuning/test_adapters.py": "contract/tuning/full_parameters/test_elsewhere.py",
     "cluster/tuning/test_shared_leases.py": "integration/tuning/seats/test_leased_trainers.py",
+    "e2e/first_hour/test_first_hour.py": "e2e/test_demo.py and e2e/test_main_path.py",
+    "e2e/test_fuzz.py": "e2e/test_openapi.py asks every operation",
     "e2e/test_sealed_project.py": "contract/sealing, and external keys in integration/tenancy",
     "e2e/test_two_machines.py": "agents of clusters are on machines of their own too",
     "faults/test_killed_agents.py": "faults/kill_points kills agents at named points",
@@ -16,6 +19,7 @@ CAMPAIGNS = {
     "faults/test_many_agents.py": "faults/kill_points kills agents at named points",
     "faults/test_partition.py": "faults/tunnel cuts connections",
     "faults/serving/test_planned_stops.py": "engines drain in integration/inference",
+    "integration/cli/test_client_install.py": "integration/cli runs the client with its extras",
     "integration/confinement/test_graded_trainers.py": "each is confined in tests beside it",
     "integration/core/test_embedded_postgres.py": "every server of every test starts one",
     "integration/how_to/test_continue_training.py": "integration/runner/test_continuing.py",
