@@ -58,7 +58,8 @@ class FeedsInternalServicer(rpc.FeedsInternalServiceServicer):
     ) -> pb.KeepAnswersResponse:
         """Keeps answers as far as the feed has room, and says how many."""
         feed = await self._feeds.find_id(request.project_id, request.feed_id)
-        if feed is None:
+        # It may have closed while the engine answered.
+        if feed is None or not await self._standings.is_open(feed):
             return pb.KeepAnswersResponse()
         found = list(_answers(request, feed))
         kept = await self._feeds.keep(feed.id, request.project_id, request.key_id, found)

@@ -26,6 +26,7 @@ from tests.support.waiting import until
 
 from windlass.inference.feeds.store import answers, feeds
 from windlass.inference.feeds.work import FeedWork
+from windlass.inference.loads import CLOCK
 from windlass.inference.trainings.store import EngineTrainingStore
 
 PATH = f"/v1/engines/{MODEL}/feed"
@@ -85,8 +86,19 @@ class Room:
 
         return await until(there)
 
+    async def later(self, **values: Any) -> None:
+        """Lets time pass for a feed that rests."""
+
+        async def rests() -> bool:
+            async with self.stage.front.app.database.autocommit() as connection:
+                busy = sa.or_(feeds.c.lease_owner.is_not(None), feeds.c.due_at <= CLOCK)
+                return not (await connection.execute(sa.select(sa.exists().where(busy)))).scalar()
+
+        await until(rests)
+        await self.change(due_at=0, **values)
+
     async def change(self, **values: Any) -> None:
-        """Changes the feed's row, as time would."""
+        """Changes the feed's row."""
         async with self.stage.front.app.database.begin() as connection:
             await connection.execute(feeds.update().values(values))
         self.stage.front.app.wake.touch("feeds")
@@ -149,7 +161,7 @@ async def test_consented_answers_that_are_good_enough_train_once_within_the_hour
     await until(bound)
     assert len(fed.stage.engine.bodies) == 1
     # The hour is over.
-    await fed.change(spent=[], due_at=0)
+    await fed.later(spent=[])
     assert len((await asked(fed.stage.engine, 1))["samples"]) == 2
     await fed.waits(trained=4, waiting=0)
     assert await fed.rows() == 0
@@ -202,7 +214,7 @@ async def test_what_can_be_no_feed_says_why(room: Room) -> None:
     assert (await why(grader={"type": "magic"}))[2] == "grader.type"
     judge = {"type": "score_model", "name": "j", "model": "none", "range": [0, 1]}
     judge |= {"input": [{"role": "user", "content": "{{sample.output_text}}"}]}
-    assert await why(grader=judge) == (400, None, "grader.model")
+    assert await why(grader=judge) == (400, "invalid_value", "grader.model")
     assert (await why(hourly=1))[2] == "hourly"
     assert (await why(key_ids=[room.chosen["id"]] * 2))[2] == "key_ids"
     await ok(room.http.put(f"/v1/servings/{MODEL}", json=serving("")))
@@ -233,13 +245,13 @@ async def test_what_a_feed_rests_on_ends_what_it_has(fed: Room) -> None:
     await fed.waits(kept=1, waiting=1)
     # Its key has ended.
     await ok(fed.http.delete(f"/v1/api_keys/{fed.chosen['id']}"))
-    await fed.change(due_at=0)
+    await fed.later()
     found = await fed.waits(waiting=0, removed=1)
     assert found["key_ids"] == [fed.other["id"]]
     # The project keeps nothing any more.
     await fed.say("cd", key=fed.other)
     await fed.retain("zero_data_retention")
-    await fed.change(due_at=0)
+    await fed.later()
     assert "zero data retention" in (await fed.waits(waiting=0, removed=2))["message"]
     # Nobody names it any more.
     await fed.retain("none")
