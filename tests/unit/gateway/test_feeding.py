@@ -14,17 +14,16 @@ from windlass.gateway.inference.head import read_head
 from windlass.inference_api.routes import CHAT, COMPLETIONS, EMBEDDINGS
 
 CALLER = Principal("org", "proj", key_id="key_1")
-ANSWER = {
+CHOICE: dict[str, Any] = {
+    "index": 0,
+    "message": {"role": "assistant", "content": "yes"},
+    "finish_reason": "stop",
+    "token_ids": [3],
+}
+ANSWER: dict[str, Any] = {
     "id": "c1",
     "prompt_token_ids": [1, 2],
-    "choices": [
-        {
-            "index": 0,
-            "message": {"role": "assistant", "content": "yes"},
-            "finish_reason": "stop",
-            "token_ids": [3],
-        }
-    ],
+    "choices": [CHOICE],
     "usage": {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3},
 }
 
@@ -80,9 +79,12 @@ async def test_without_a_feed_the_request_is_as_it_was() -> None:
 
 
 async def test_what_cannot_be_kept_is_refused_by_its_name() -> None:
-    for words, param in (({"stream": True}, "stream"), ({"images": True}, "messages")):
+    for call, param in (
+        (consent(Feeds(), stream=True), "stream"),
+        (consent(Feeds(), images=True), "messages"),
+    ):
         with pytest.raises(HttpError) as refused:
-            await consent(Feeds(), **words)
+            await call
         assert (refused.value.status, refused.value.param) == (400, param)
 
 
@@ -131,7 +133,7 @@ async def test_completions_have_ids_of_each_choice() -> None:
 async def test_what_is_no_whole_text_is_not_kept() -> None:
     feeds = Feeds()
     found = await given(feeds)
-    (choice,) = ANSWER["choices"]  # type: ignore[misc]
+    choice = dict(CHOICE)
     for broken in (
         b"no JSON",
         b'{"choices": 1}',

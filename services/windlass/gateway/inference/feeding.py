@@ -31,24 +31,24 @@ _WHOLE = ("stop", "length")
 _IDS = ("prompt_token_ids", "token_ids")
 
 
-class _Message(Struct):
+class _FedMessage(Struct):
     content: str | None = None
 
 
-class _Choice(Struct):
-    message: _Message | None = None
+class _FedChoice(Struct):
+    message: _FedMessage | None = None
     text: str | None = None
     finish_reason: str | None = None
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
 
 
-class _Answer(Struct):
-    choices: list[_Choice] = []
+class _FedBody(Struct):
+    choices: list[_FedChoice] = []
     prompt_token_ids: list[int] | None = None
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_FedBody)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
@@ -159,7 +159,7 @@ def _refusal(param: str, message: str) -> HttpError:
 
 
 def _item(fields: dict[str, msgspec.Raw]) -> bytes:
-    """What a grader sees of a request: `item.messages` or `item.prompt`, and `item.metadata`."""
+    """Fields of a request that a grader sees as `item`: messages or a prompt, and metadata."""
     seen = {name: fields[name] for name in ("messages", "prompt", "metadata") if name in fields}
     return msgspec.json.encode(seen)
 
@@ -180,7 +180,7 @@ def _kept_answers(body: bytes) -> list[pb.KeptAnswer]:
     ]
 
 
-def _texts(choice: _Choice) -> Iterable[str]:
+def _texts(choice: _FedChoice) -> Iterable[str]:
     """The text of a choice that ended by itself or by its length, and has one."""
     text: Any = choice.message.content if choice.message is not None else choice.text
     if choice.finish_reason in _WHOLE and text:

@@ -25,7 +25,7 @@ Spent = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """What trains a model's engine, by whom it was set, and what became of the answers so far."""
+    """Settings of what trains a model's engine, who set them, and the fate of answers so far."""
 
     id: str
     organization_id: str

@@ -17,7 +17,7 @@ TOPIC = "feeds"
 
 
 class FeedRequests:
-    """What tenants ask of feeds."""
+    """Requests of tenants for their feeds."""
 
     def __init__(
         self,

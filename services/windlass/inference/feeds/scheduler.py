@@ -31,7 +31,7 @@ RETRY_SECONDS = 5.0
 
 
 class _Rest(NamedTuple):
-    """How long a feed may be left alone, and what it waits for."""
+    """Time for which a feed may be left alone, and what it waits for."""
 
     seconds: float = CHECK_SECONDS
     message: str = ""

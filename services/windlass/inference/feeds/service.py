@@ -69,7 +69,7 @@ class FeedsInternalServicer(rpc.FeedsInternalServiceServicer):
 
 
 def _answers(request: pb.KeepAnswersRequest, feed: Feed) -> Iterable[FedAnswer]:
-    """What is told of a request, without what no training of the feed has room for."""
+    """Yields what is told of a request, without what no training of the feed has room for."""
     for number, one in enumerate(request.answers):
         if fits(one.sample, feed.batch):
             yield FedAnswer(

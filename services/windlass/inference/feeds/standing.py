@@ -20,8 +20,8 @@ from windlass.inference.trainings.trainable import TrainableServings
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a feed stands: gone for good, closed for a reason, or open with a serving."""
+class FeedStanding:
+    """State of a feed: gone for good, closed for a reason, or open with a serving."""
 
     serving: Serving | None = None
     closed: str = ""
@@ -37,20 +37,20 @@ class FeedStandings:
         self._users = users
         self._servings = servings
 
-    async def of(self, feed: Feed) -> Standing:
+    async def of(self, feed: Feed) -> FeedStanding:
         """Returns how a feed stands; raises AppError where that cannot be told now."""
         try:
             project = await self._project(feed.project_id)
             if project.archived_at:
-                return Standing(is_gone=True)
+                return FeedStanding(is_gone=True)
             _require_retention(project)
             serving = await self._serving(feed)
         except NotFound:
-            return Standing(is_gone=True)
+            return FeedStanding(is_gone=True)
         except FailedPrecondition as error:
-            return Standing(closed=error.message)
+            return FeedStanding(closed=error.message)
         keys = [(one, await self.is_key(feed.project_id, one)) for one in feed.key_ids]
-        return Standing(serving=serving, ended=[one for one, lives in keys if not lives])
+        return FeedStanding(serving=serving, ended=[one for one, lives in keys if not lives])
 
     async def is_open(self, feed: Feed) -> bool:
         """True while a feed may keep answers of live keys."""

@@ -209,7 +209,7 @@ class FeedStore:
 async def _room(
     connection: AsyncConnection, feed_id: str, new: Sequence[FedAnswer]
 ) -> list[FedAnswer]:
-    """Those of some answers that a feed has room for."""
+    """Returns those of some answers that a feed has room for."""
     query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(answers.c.bytes), 0))
     count, size = (await connection.execute(query.where(answers.c.feed_id == feed_id))).one()
     kept: list[FedAnswer] = []
@@ -246,13 +246,13 @@ def _own(caller: Principal) -> sa.ColumnElement[bool]:
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """What a request sets of a feed that is there."""
+    """Columns that a request sets of a feed that is there."""
     fixed = {"id", "organization_id", "project_id", "model", "created_at", *_COUNTED}
     return {name: one for name, one in values.items() if name not in fixed} | {"updated_at": CLOCK}
 
 
 def _said(feed: Feed | None) -> Feed | None:
-    """What the audit log has of a feed: no text of anybody's."""
+    """The feed as the audit log has it: without text of anybody's."""
     return None if feed is None else replace(feed, grader=b"", guard=b"", spent=())
 
 

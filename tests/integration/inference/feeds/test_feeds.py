@@ -77,7 +77,7 @@ class Room:
         answer = raw.parse()
         assert answer.choices[0].message.content == text
         assert "token_ids" not in raw.text
-        return raw.headers.get("x-windlass-kept", "")
+        return str(raw.headers.get("x-windlass-kept", ""))
 
     async def waits(self, **numbers: int) -> Any:
         async def there() -> Any:
@@ -120,8 +120,8 @@ async def room(database_url: str, tmp_path: Path) -> AsyncIterator[Room]:
     async with staged(database_url, tmp_path) as stage, stage.front.http() as http:
         await enabled(stage, tmp_path / "model")
         project = (await ok(http.get("/v1/me")))["principal"]["project_id"]
-        keys = [await made_key(http, project, name) for name in ("chosen", "other")]
-        yield Room(stage, project, *keys, http)
+        chosen, other = [await made_key(http, project, name) for name in ("chosen", "other")]
+        yield Room(stage, project, chosen, other, http)
 
 
 @pytest.fixture
