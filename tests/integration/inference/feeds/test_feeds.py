@@ -86,6 +86,12 @@ class Room:
 
         return await until(there)
 
+    async def says(self, words: str) -> None:
+        async def there() -> bool:
+            return words in (await self.feed())["message"]
+
+        await until(there)
+
     async def later(self, **values: Any) -> None:
         """Lets time pass for a feed that rests."""
 
@@ -155,10 +161,7 @@ async def test_consented_answers_that_are_good_enough_train_once_within_the_hour
     for text in ("f", "g"):
         assert await fed.say(text) == "1"
 
-    async def bound() -> bool:
-        return "in an hour" in (await fed.feed())["message"]
-
-    await until(bound)
+    await fed.says("in an hour")
     assert len(fed.stage.engine.bodies) == 1
     # The hour is over.
     await fed.later(spent=[])
@@ -252,7 +255,8 @@ async def test_what_a_feed_rests_on_ends_what_it_has(fed: Room) -> None:
     await fed.say("cd", key=fed.other)
     await fed.retain("zero_data_retention")
     await fed.later()
-    assert "zero data retention" in (await fed.waits(waiting=0, removed=2))["message"]
+    await fed.waits(waiting=0, removed=2)
+    await fed.says("zero data retention")
     # Nobody names it any more.
     await fed.retain("none")
     await fed.say("ef", key=fed.other)
