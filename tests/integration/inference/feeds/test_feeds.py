@@ -3,6 +3,9 @@ an agent of the test with an engine that says what it is told.
 """
 
 import asyncio
+import json
+import os
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ from tests.integration.tuning.in_engine.test_runs_in_engines import (
     serving,
     staged,
 )
+from tests.support.processes.shell import PROGRAM
 from tests.support.services.filled_tenant import ok
 from tests.support.waiting import until
 
@@ -240,6 +244,33 @@ async def test_a_feed_is_its_project_s_alone(fed: Room) -> None:
     assert [(one["model"], one["grader"]) for one in listed] == [(MODEL, None)]
     async with fed.stage.front.http(fed.other["value"]) as http:
         assert (await ok(http.get(PATH)))["kept"] == 0
+
+
+async def test_the_command_sets_shows_lists_and_deletes(room: Room, tmp_path: Path) -> None:
+    await room.retain("none")
+    document = tmp_path / "feed.json"
+    body = {"key_ids": [room.chosen["id"]], "grader": GRADER, "least_score": 1}
+    document.write_text(json.dumps(body))
+    environment = os.environ | {
+        "WINDLASS_BASE_URL": room.stage.front.url,
+        "WINDLASS_API_KEY": room.chosen["value"],
+    }
+
+    async def run(*words: str) -> Any:
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM, "engines", "feed", *words, "-o", "json",
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await process.communicate()
+        assert process.returncode == 0, err
+        return json.loads(out)
+
+    made = await run("set", MODEL, str(document))
+    assert (made["hourly"], made["batch"], made["optimizer"]) == (64, 8, "apollo-mini")
+    assert await run("show", MODEL) == made
+    assert [one["id"] for one in await run("list")] == [made["id"]]
+    assert (await run("delete", MODEL))["deleted"]
+    assert await run("list") == []
 
 
 async def test_what_a_feed_rests_on_ends_what_it_has(fed: Room) -> None:
