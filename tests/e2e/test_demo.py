@@ -130,6 +130,7 @@ def test_its_commands_are_pasted_twice_beside_its_server(told: Told, work: Path)
     assert expected in answers
 
 
+@pytest.mark.long
 def test_a_changed_base_model_is_asked_until_ctrl_c(told: Told, work: Path) -> None:
     """As after an upgrade; the folder's `tiny-llama` is the base of what was fine-tuned."""
     (work / "base" / "README.md").write_text("another one")
@@ -146,6 +147,7 @@ def test_a_changed_base_model_is_asked_until_ctrl_c(told: Told, work: Path) -> N
     _all_end(processes, work)
 
 
+@pytest.mark.long
 def test_nothing_outlives_its_terminal(told: Told, work: Path) -> None:
     with _on_terminal(work) as demo:
         demo.read_until("asking tiny-llama")

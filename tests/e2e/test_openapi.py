@@ -36,7 +36,7 @@ def described(document: dict[str, Any]) -> Any:
     return schemathesis.openapi.from_dict(document)
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_every_operation_answers_as_it_says(
     described: Any, tenants: Tenants, examples: int
 ) -> None:

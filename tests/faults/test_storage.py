@@ -60,6 +60,7 @@ def test_a_job_outlasts_an_outage_of_its_store(stored: tuple[Site, swift.Swift])
     assert job["windlass"]["attempt"] == 1
 
 
+@pytest.mark.long
 def test_an_engine_more_waits_for_its_store(stored: tuple[Site, swift.Swift]) -> None:
     site, store = stored
     _serve(site, 1)

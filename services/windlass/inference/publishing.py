@@ -33,9 +33,10 @@ async def publish(
             measure(rows, view)
         return False
 
-    await run_loop(
-        "inference.routes", listener, once, poll_seconds=POLL_SECONDS, resting=store.is_empty
-    )
+    async def rests() -> bool:
+        return routes.are_known and await store.is_empty()
+
+    await run_loop("inference.routes", listener, once, poll_seconds=POLL_SECONDS, resting=rests)
 
 
 def measure(rows: Rows, view: View) -> None:

@@ -192,6 +192,11 @@ class Routes:
         self._known = asyncio.Event()
         self._followers: set[_Follower] = set()
 
+    @property
+    def are_known(self) -> bool:
+        """True once they were published."""
+        return self._known.is_set()
+
     def publish(
         self, routes: Mapping[str, pb.Route], loads: Mapping[str, pb.ReplicaLoad] = NO_LOADS
     ) -> None:

@@ -64,6 +64,7 @@ def test_examples_that_are_too_long_are_counted_and_told(client: Any) -> None:
     assert told[0].startswith("2 of 12 training examples exceed ")
 
 
+@pytest.mark.long
 def test_a_file_of_nothing_but_long_examples_fails_the_job(client: Any) -> None:
     before = {model.id for model in client.models.list()}
     job, messages = train(client, [LONG] * 5)

@@ -169,6 +169,7 @@ def test_what_a_job_made_answers_while_a_stream_goes_on(
     assert [one.pid for one in engines(server, "engines.llamacpp")] == [engine.pid]
 
 
+@pytest.mark.long
 def test_an_adapter_that_it_does_not_load_answers_as_its_merged_copy(
     server: Windlass, engine: psutil.Process, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ async def test_an_engine_lives_from_wish_to_end(store: Store, folder: Path) -> N
         assert not list((folder / "engines").iterdir())
 
 
+@pytest.mark.long
 async def test_a_killed_engine_comes_back_with_its_adapters(store: Store, folder: Path) -> None:
     async with machine(folder) as host:
         await host.driver.apply(workload(store, "mv-a"))

@@ -202,6 +202,7 @@ async def test_a_keeper_that_dies_takes_its_engine_over(pod: KeptPod) -> None:
     assert (await pod.say("ft:mv-a")).status_code == 200
 
 
+@pytest.mark.long
 async def test_an_engine_that_answers_no_more_is_out_of_the_routes_and_started_anew(
     pod: KeptPod,
 ) -> None:

@@ -103,6 +103,7 @@ def test_gguf_holds_the_merged_model(exported: Path) -> None:
     assert torch.allclose(logits(merged), logits(again), atol=0.1)
 
 
+@pytest.mark.long
 def test_slowed_positions_are_written_with_it(tmp_path: Path) -> None:
     base = make_model(tmp_path / "base")
     path = base / "config.json"
@@ -167,6 +168,7 @@ def test_no_large_tensor_is_made_with_32_bits(heads: int) -> None:
     assert max(made.bytes) == written.nbytes
 
 
+@pytest.mark.long
 def test_a_reward_model_is_merged_with_its_head(tmp_path: Path) -> None:
     base = make_model(tmp_path / "base")
     adapter = make_scoring_adapter(base, tmp_path / "judge")

@@ -34,6 +34,7 @@ def answers(case: Case) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.long
 async def test_a_model_is_compared_with_the_one_that_training_began_with(case: Case) -> None:
     rows = case.chats(20)
     case.assign(rows=rows[:16], epochs=6, rate=4)

@@ -41,6 +41,7 @@ def adapter(final: Artifact) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.long
 async def test_labelled_answers_are_learned_by_kto(case: Case) -> None:
     rows = case.labelled(20)
     case.assign(method="kto", rows=rows[:32], held_out=rows[32:], epochs=4, rate=20, beta=0.2)
@@ -66,6 +67,7 @@ async def test_pairs_are_answers_with_labels_to_kto(case: Case) -> None:
     assert "8 training examples are ready." in messages
 
 
+@pytest.mark.long
 async def test_pairs_are_learned_by_orpo_and_it_goes_on_from_a_checkpoint(case: Case) -> None:
     pairs = case.preferences(20)
     case.assign(method="orpo", rows=pairs[:16], held_out=pairs[16:], epochs=4, rate=5)

@@ -90,6 +90,7 @@ def test_a_job_of_the_page_learns_and_answers(
     assert answer.model == full.fine_tuned_model
 
 
+@pytest.mark.long
 def test_what_preferences_make_answers(server: Windlass, tmp_path: Path) -> None:
     """True where it has learned, `test_torchtune.py` says."""
     write_files(tmp_path)

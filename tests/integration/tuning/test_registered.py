@@ -96,6 +96,7 @@ def test_a_checkpoint_is_a_model_that_answers_as_its_sampler(
     assert shown["id"] == model
 
 
+@pytest.mark.long
 def test_all_parameters_are_a_model_without_a_base_to_load(
     server: Windlass, folder: Path, tmp_path: Path
 ) -> None:

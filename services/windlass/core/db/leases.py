@@ -104,13 +104,15 @@ async def run_loop(
     """Runs `once` whenever woken, at least each `poll_seconds`, until cancelled.
 
     `once` answers whether there may be more to do at once. While `resting` says that no row
-    needs looking after, whatever time it is, nothing else is asked, every `REST_SECONDS`, which
-    makes up for a wake-up that got lost. An exception is logged and counted, and the loop goes
-    on after a pause that grows to 5 s.
+    needs looking after, whatever time it is, nothing else is asked, at first and every
+    `REST_SECONDS`, which makes up for a wake-up that got lost. An exception is logged and
+    counted, and the loop goes on after a pause that grows to 5 s.
     """
     backoff = Backoff(shortest=0.05, longest=5.0)
     resting = resting or _never
-    touched, rests = True, False
+    # What was touched before now is in the rows that are asked for first.
+    await listener.wait(0)
+    touched, rests = False, True
     while True:
         try:
             # A loop that is woken all the time need not ask.

@@ -62,8 +62,9 @@ class EngineRunRequests:
         return pb.HeldEngine(mode=serving.training)
 
     async def release(self, request: pb.ReleaseEngineRequest) -> pb.ReleaseEngineResponse:
-        """Gives a run's engine back."""
+        """Gives a run's engine back, and forgets what old runs computed."""
         await self._holds.release(request.project_id, request.run_id)
+        await self._computations.forget_old(request.project_id)
         return pb.ReleaseEngineResponse()
 
     async def compute(self, request: pb.ComputeInEngineRequest) -> pb.EngineComputation:

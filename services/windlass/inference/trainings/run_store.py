@@ -6,9 +6,12 @@ import sqlalchemy as sa
 
 from windlass.core.db import Database
 from windlass.inference.loads import CLOCK
-from windlass.inference.trainings.store import same_request, to_training, trainings
+from windlass.inference.trainings.holds import held_engines
+from windlass.inference.trainings.store import IS_DONE, same_request, steps, to_training, trainings
 from windlass.inference.trainings.training import SUCCEEDED, EngineTraining
 
+# After its end, by when the log that the run could be taken up from is gone.
+KEPT_SECONDS = 8 * 86_400.0
 _IS_STEP = trainings.c.output_bytes == 0
 _HAS_SUCCEEDED = trainings.c.state == SUCCEEDED
 
@@ -54,6 +57,21 @@ class EngineRunStore:
         return await self._database.ask(
             sa.exists().where(trainings.c.id == training.id, trainings.c.engine_id == "", late)
         )
+
+    async def forget_old(self, project_id: str) -> None:
+        """Removes what runs of a project computed that nobody can take up again."""
+        held = sa.select(held_engines.c.run_id).where(held_engines.c.project_id == project_id)
+        old = sa.select(trainings.c.id).where(
+            trainings.c.project_id == project_id,
+            trainings.c.run_id != "",
+            trainings.c.run_id.not_in(held),
+            trainings.c.finished_at < CLOCK - KEPT_SECONDS,
+            IS_DONE,
+        )
+        async with self._database.begin() as connection:
+            gone = (await connection.execute(old.with_for_update())).scalars().all()
+            await connection.execute(steps.delete().where(steps.c.training_id.in_(gone)))
+            await connection.execute(trainings.delete().where(trainings.c.id.in_(gone)))
 
     async def _of_run(
         self,

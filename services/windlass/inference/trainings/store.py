@@ -91,6 +91,8 @@ _OWES = sa.and_(sa.not_(_IS_OPEN), trainings.c.steps > 0, sa.not_(trainings.c.is
 _LEARNED = sa.and_(
     sa.not_(_IS_OPEN), trainings.c.steps > 0, _IS_PLACED, sa.not_(trainings.c.is_saved)
 )
+# The engine, the cluster and the usage service have heard all of it.
+IS_DONE = sa.not_(sa.or_(_IS_OPEN, sa.and_(_IS_PLACED, _IS_UNTOLD), _OWES, _LEARNED))
 
 
 def to_training(row: Any) -> EngineTraining:

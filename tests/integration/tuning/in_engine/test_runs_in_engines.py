@@ -25,6 +25,8 @@ from tests.support.waiting import until
 
 from windlass.client import Windlass
 from windlass.inference.trainings.holds import held_engines
+from windlass.inference.trainings.run_store import KEPT_SECONDS
+from windlass.inference.trainings.store import trainings
 
 tinker: Any = import_module("tinker")
 types: Any = tinker.types
@@ -380,3 +382,37 @@ async def test_a_run_that_was_silent_goes_on_where_it_was(
         # The pass was not computed again, and its datum is in the step.
         (body,) = stage.engine.bodies[asked_for:]
         assert (body["one_step"], len(body["datums"]), body["continues"]) == (True, 1, chain)
+
+
+async def test_what_old_runs_computed_goes_once_nobody_can_take_them_up(stage: Stage) -> None:
+    """Not the step that no checkpoint has, by which the engine is saved on its own."""
+    database = stage.front.app.database
+
+    async def computed(run_id: str) -> int:
+        mine = sa.select(sa.func.count()).where(trainings.c.run_id == run_id)
+        async with database.autocommit() as connection:
+            return int((await connection.execute(mine)).scalar_one())
+
+    async def finished(client: Client) -> None:
+        await client.post(f"sessions/{client.session}/finish", {"reason": {"type": "success"}})
+        mine = sa.exists().where(held_engines.c.run_id == client.run)
+        await until(lambda: database.ask(~mine))
+
+    async with stage.front.http() as http:
+        old = await begun(http)
+        await old.result(await forward(old, 1))
+        await old.result(await old.step(2))
+        await finished(old)
+        async with database.begin() as connection:
+            ago = {"finished_at": trainings.c.finished_at - 2 * KEPT_SECONDS}
+            await connection.execute(trainings.update().values(ago))
+        young = await begun(http)
+        await young.result(await forward(young, 1))
+        assert await computed(old.run) == 2
+        await finished(young)
+
+        async def rest() -> bool:
+            return await computed(old.run) == 1
+
+        await until(rest)
+        assert await computed(young.run) == 1

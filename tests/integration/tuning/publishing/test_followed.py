@@ -118,6 +118,7 @@ def test_only_who_may_read_the_newest_checkpoint_follows(server: Windlass, folde
     run.service.close("success").result()
 
 
+@pytest.mark.long
 def test_what_cannot_follow_is_refused_by_its_field(server: Windlass, folder: Path) -> None:
     run = PublishingRun.begun(server, folder)
     run.step()
