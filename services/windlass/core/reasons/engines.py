@@ -49,6 +49,10 @@ REASONS = {
         "set the project's `data_retention` to `none`.",
         FailedPrecondition,
     ),
+    "sealed_project": reason(
+        "Answers of a feed are not sealed, so a project with a key of its own keeps none.",
+        FailedPrecondition,
+    ),
     "grading_unavailable": reason(
         "No gateway is there that grades answers; the operator has to name it in `peers`.",
         FailedPrecondition,

@@ -43,7 +43,7 @@ class FeedStandings:
             project = await self._project(feed.project_id)
             if project.archived_at:
                 return FeedStanding(is_gone=True)
-            _require_retention(project)
+            require_keeping(project)
             serving = await self._serving(feed)
         except NotFound:
             return FeedStanding(is_gone=True)
@@ -63,7 +63,7 @@ class FeedStandings:
 
     async def require_retention(self, project_id: str) -> None:
         """Raises FailedPrecondition for a project that keeps nothing, NotFound."""
-        _require_retention(await self._project(project_id))
+        require_keeping(await self._project(project_id))
 
     async def is_key(self, project_id: str, key_id: str) -> bool:
         """True for the live key of this project alone."""
@@ -92,10 +92,17 @@ class FeedStandings:
             raise from_rpc(error) from error
 
 
-def _require_retention(project: users_pb2.Project) -> None:
+def require_keeping(project: users_pb2.Project) -> None:
+    """Raises FailedPrecondition for a project none of whose answers may be kept."""
     if not project.keeps_answers:
         raise FailedPrecondition(
             "The project has zero data retention: no answer may be kept, for a feed neither. Who "
             "administers the organization can set the project's data_retention to `none`.",
             reason="zero_data_retention",
+        )
+    if project.external_key_id:
+        raise FailedPrecondition(
+            "What the project keeps is sealed by a key of its own, and answers of a feed would not "
+            "be: it cannot have one.",
+            reason="sealed_project",
         )
