@@ -90,6 +90,7 @@ SMALL = {
     "JobsService/ListRuntimes": "the backends that live clusters have",
     "InferenceService/ListEngines": "`inference.max_engines` of the installation",
     "InferenceService/ListServings": "as many as `inference.max_engines`",
+    "FeedsService/ListFeeds": "100 rows of 32 ids and 2,000 characters, without graders and guards",
     "ModelsService/ListGrants": "100 ids",
     "JobsService/ListCheckpoints": "100 names, each with the 32 numbers of a report",
     "UsersService/ListAffectedKeys": "keys, as in ListApiKeys, by the same page",

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 
 from windlass.api.gateway.v1 import gateway_pb2_grpc
-from windlass.api.inference.v1 import inference_pb2_grpc
+from windlass.api.inference.v1 import feeds_pb2_grpc, inference_pb2_grpc
 from windlass.api.models.v1 import models_pb2_grpc
 from windlass.api.rbac.v1 import rbac_pb2_grpc
 from windlass.api.tuning.v1 import transfer_pb2_grpc
@@ -24,6 +24,7 @@ from windlass.gateway.authentication.authenticator import Authenticator
 from windlass.gateway.authentication.bearers import BearerAdmission
 from windlass.gateway.authentication.origins import KeyOrigins
 from windlass.gateway.inference.engines import DirectWays, Engines
+from windlass.gateway.inference.feeding import Feeding
 from windlass.gateway.inference.handler import InferenceHandler
 from windlass.gateway.inference.head import CacheSalts
 from windlass.gateway.inference.images.fetching import ImageFetcher
@@ -47,7 +48,7 @@ from windlass.gateway.tinker.handler import TinkerHandler
 from windlass.gateway.tinker.lending import Lending
 from windlass.gateway.usage.shipper import UsageShipper
 from windlass.gateway.usage.spool import UsageSpool
-from windlass.inference_api.routes import STEPS, WEIGHT_VERSION
+from windlass.inference_api.routes import KEPT, STEPS, WEIGHT_VERSION
 from windlass.residency.geographies import ProjectGeographies
 from windlass.tunnel.authority import gateways_authority
 from windlass.tunnel.lanes import CarryStub, Lanes
@@ -107,6 +108,7 @@ async def build(app: App) -> None:
         salts=CacheSalts(app.keyring.derive("cache salts")),
         images=Images(fetcher),
         checkpoints=ServedCheckpoints(transfers, app.tokens),
+        feeding=Feeding(stub(feeds_pb2_grpc.FeedsInternalServiceStub)),
         max_body_bytes=settings.http.max_body_bytes,
     )
     chat = InternalChat(inference, seconds=ASKING_SECONDS)
@@ -179,5 +181,12 @@ def _with_cors(gateway: GatewayApp, settings: HttpSection) -> Any:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", "x-should-retry", STEPS, WEIGHT_VERSION],
+        expose_headers=[
+            "x-request-id",
+            "retry-after",
+            "x-should-retry",
+            STEPS,
+            WEIGHT_VERSION,
+            KEPT,
+        ],
     )

@@ -5,6 +5,7 @@ import sqlalchemy as sa
 from windlass.core.db import Database
 from windlass.core.db.wake import Wake
 from windlass.core.leaving.claims import LeavingClaims, Scope, erased, nobodys, of_projects
+from windlass.inference.feeds.store import answers, feeds
 from windlass.inference.loads import adapter_loads, loads
 from windlass.inference.prefetches.store import prefetches
 from windlass.inference.stacks.store import stacks
@@ -19,6 +20,8 @@ CLAIMS = LeavingClaims(
         erased(prefetches, of_projects(prefetches)),
         erased(trainings, of_projects(trainings)),
         erased(steps, of_projects(steps)),
+        erased(answers, of_projects(answers)),
+        erased(feeds, of_projects(feeds)),
         erased(held_engines, of_projects(held_engines)),
         erased(engines, of_projects(engines)),
         nobodys(wants, "ids of versions that are in use; they go once they are not"),
@@ -45,6 +48,7 @@ class EnginesEnd:
             await connection.execute(
                 servings.delete().where(scope.has_project(servings.c.project_id))
             )
+            await connection.execute(feeds.delete().where(scope.has_project(feeds.c.project_id)))
             await connection.execute(wants.delete().where(wants.c.engine_version_id.in_(used)))
             remain = await connection.scalar(sa.select(sa.exists().where(own)))
         if not remain:

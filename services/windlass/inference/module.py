@@ -16,6 +16,7 @@ from windlass.core.quotas import Quotas
 from windlass.inference.archived_projects import POLL_SECONDS as ARCHIVED_POLL_SECONDS
 from windlass.inference.archived_projects import ArchivedProjects
 from windlass.inference.domain import InferencePolicy
+from windlass.inference.feeds.module import build_feeds
 from windlass.inference.followed_runs import FollowedRuns
 from windlass.inference.leaving import CLAIMS, EnginesEnd
 from windlass.inference.loads import LoadStore
@@ -41,6 +42,7 @@ from windlass.inference.trainings.run_requests import EngineRunRequests
 from windlass.inference.trainings.run_store import EngineRunStore
 from windlass.inference.trainings.scheduler import EngineTrainingScheduler
 from windlass.inference.trainings.store import EngineTrainingStore
+from windlass.inference.trainings.trainable import TrainableServings
 from windlass.inference.trainings.workload import TrainingWorkloads
 from windlass.inference.workloads import Workloads
 
@@ -101,7 +103,9 @@ async def build(app: App) -> None:
     stacks = StackRequests(StackStore(app.database), models, envelope, app.wake)
     wished = PrefetchRequests(prefetches, servings, observed, models, app.wake)
     holds = EngineHoldStore(app.database)
-    taught = EngineTrainingRequests(trainings, servings, models, holds, app.wake)
+    trainable = TrainableServings(servings, models)
+    taught = EngineTrainingRequests(trainings, trainable, holds, app.wake)
+    build_feeds(app, trainable, trainings, holds)
     app.serve(
         InferenceServicer(store, observed, models, requests, stacks, wished, taught),
         rpc.add_InferenceServiceServicer_to_server,

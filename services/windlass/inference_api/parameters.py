@@ -13,8 +13,10 @@ WITHOUT_EFFECT: dict[str, str] = {
     "prompt_cache_key": "Decides only which of several engines that keep prompts answers.",
     "prompt_cache_retention": "Engines keep prefixes while there is room.",
     "prompt_cache_options": "Engines keep prefixes while there is room.",
-    "metadata": "Belongs to stored completions, and none are stored.",
-    "store": "`false` is what happens: no completion is stored. `true` is refused.",
+    "metadata": "Belongs to stored completions; the grader of a feed reads it as `item.metadata`.",
+    "store": "`false` is what happens: no completion is stored. `true` consents that the answer "
+    "trains the engine, where the model has a feed that takes answers of the key, and is refused "
+    "elsewhere.",
     "service_tier": "`flex` waits for busy engines after all others; `auto` and `default` do not. "
     "Others are refused.",
     "modalities": '`["text"]` is what models here answer in. Others are refused.',
@@ -74,7 +76,7 @@ def refusal(request: Struct, refused: Mapping[str, str] = REFUSED) -> tuple[str,
         if value is not None and value is not False and value not in ([], {}, ""):
             return name, why
     if getattr(request, "store", None):
-        return "store", "completions are not stored"
+        return "store", "completions are not stored, but for a feed of the model, of chosen keys"
     if getattr(request, "service_tier", None) not in (None, *_TIERS):
         return "service_tier", "only 'auto', 'default' and 'flex' are supported"
     if getattr(request, "modalities", None) not in (None, ["text"]):

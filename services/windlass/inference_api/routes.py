@@ -18,3 +18,5 @@ ENGINE_ROUTES = ENGINE_PATHS | {CHAT, COMPLETIONS, EMBEDDINGS, SCORE}
 WEIGHT_VERSION = "x-windlass-weight-version"
 # Of the answer of an engine that learns: the first and the last optimizer step that it saw.
 STEPS = "x-windlass-steps"
+# Of the answer to a request with `store: true`: how many of its choices were kept.
+KEPT = "x-windlass-kept"

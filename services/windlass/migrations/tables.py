@@ -25,6 +25,7 @@ STORES = (
     "windlass.inference.store",
     "windlass.inference.prefetches.store",
     "windlass.inference.trainings.store",
+    "windlass.inference.feeds.store",
     "windlass.usage.store",
     "windlass.usage.allowances",
     "windlass.sessions.tunnel.store",

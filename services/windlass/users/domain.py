@@ -45,6 +45,8 @@ class Project:
     external_key_id: str = ""
     # Where its data stays; empty: anywhere.
     geography: str = ""
+    # What a request consents to have kept may be kept; False: zero data retention.
+    keeps_answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ def project(record: Project) -> pb.Project:
         is_default=record.is_default,
         external_key_id=record.external_key_id,
         geography=record.geography,
+        keeps_answers=record.keeps_answers,
     )
 
 

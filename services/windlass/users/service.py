@@ -145,11 +145,17 @@ class UsersServicer(rpc.UsersServiceServicer):
         return messages.project(await self._tenants.project(principal.organization_id, wanted))
 
     async def UpdateProject(self, request: pb.UpdateProjectRequest, context: Any) -> pb.Project:
-        """Changes the title of a project of the caller's organization."""
-        organization_id, title = current().organization_id, valid_title(request.title)
-        return messages.project(
-            await self._tenants.rename_project(organization_id, request.project_id, title)
+        """Changes a project of the caller's organization: its title, or what may be kept."""
+        values: dict[str, Any] = {}
+        if request.HasField("keeps_answers"):
+            values["keeps_answers"] = request.keeps_answers
+        if request.title or not values:
+            values["title"] = valid_title(request.title)
+        changed = await self._tenants.change_project(
+            current().organization_id, request.project_id, **values
         )
+        self._wake.touch(PROJECTS_TOPIC)
+        return messages.project(changed)
 
     async def ArchiveProject(self, request: pb.ArchiveProjectRequest, context: Any) -> pb.Project:
         """Ends a project's use; its rows stay for accounting."""

@@ -39,6 +39,7 @@ def _project(row: Any) -> Project:
         is_default=row.is_default,
         external_key_id=row.external_key_id,
         geography=row.geography,
+        keeps_answers=row.keeps_answers,
     )
 
 
@@ -238,17 +239,17 @@ class TenantStore:
         async with self._database.autocommit() as connection:
             return sorted((await connection.execute(query)).scalars())
 
-    async def rename_project(self, organization_id: str, project_id: str, title: str) -> Project:
-        """Changes a project's title; raises NotFound, and AlreadyExists as `create_project`."""
+    async def change_project(self, organization_id: str, project_id: str, **values: Any) -> Project:
+        """Changes columns of a project; raises NotFound, and AlreadyExists as `create_project`."""
         own = sa.and_(projects.c.organization_id == organization_id, projects.c.id == project_id)
         try:
             async with self._database.begin() as connection:
                 query = projects.select().where(own).with_for_update()
                 if (found := (await connection.execute(query)).first()) is not None:
-                    audited.change(_project(found), replace(_project(found), title=title))
-                await connection.execute(projects.update().where(own).values(title=title))
+                    audited.change(_project(found), replace(_project(found), **values))
+                await connection.execute(projects.update().where(own).values(values))
         except IntegrityError as error:
-            raise _taken(title) from error
+            raise _taken(str(values["title"])) from error
         return await self.project(organization_id, project_id)
 
     async def archive_project(self, organization_id: str, project_id: str) -> Project:

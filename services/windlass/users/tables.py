@@ -29,6 +29,8 @@ projects = sa.Table(
     sa.Column("external_key_id", sa.Text, nullable=False, server_default=""),
     # Of its creation; empty: its data may be anywhere.
     sa.Column("geography", sa.Text, nullable=False, server_default=""),
+    # What a request consents to have kept may be kept; false: zero data retention.
+    sa.Column("keeps_answers", sa.Boolean, nullable=False, server_default="false"),
     sa.Index(None, "organization_id", "id"),
     sa.Index("ix_users_projects_geography", "id", postgresql_where=sa.text("geography <> ''")),
     sa.UniqueConstraint("organization_id", "title"),

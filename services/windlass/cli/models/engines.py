@@ -3,7 +3,7 @@
 from windlass.cli.framework.calling import Call, command, group
 from windlass.cli.framework.columns import field, moment
 from windlass.cli.framework.listing import All, Limit, show_list
-from windlass.cli.models import training
+from windlass.cli.models import feeding, training
 
 app = group("Engines that serve models.")
 COLUMNS = {
@@ -45,6 +45,7 @@ def list_engines(call: Call, limit: Limit = 100, everything: All = False) -> Non
     show_list(call, engines, COLUMNS, limit=limit, everything=everything)
 
 
+app.add_typer(feeding.app, name="feed")
 command(app, "train")(training.train)
 command(app, "checkpoint")(training.checkpoint)
 command(app, "trainings")(training.trainings)

@@ -36,6 +36,27 @@ REASONS = {
         "A session of tuning trains the model's engine; wait until that session has ended.",
         FailedPrecondition,
     ),
+    "feed_not_found": reason(
+        "The model has no feed; `windlass engines feed set` gives it one.", NotFound
+    ),
+    "key_not_found": reason(
+        "A feed may take answers of live keys of its own project alone; `windlass keys list` has "
+        "them.",
+        NotFound,
+    ),
+    "zero_data_retention": reason(
+        "The project keeps no answers, not even for a feed; who administers the organization can "
+        "set the project's `data_retention` to `none`.",
+        FailedPrecondition,
+    ),
+    "sealed_project": reason(
+        "Answers of a feed are not sealed, so a project with a key of its own keeps none.",
+        FailedPrecondition,
+    ),
+    "grading_unavailable": reason(
+        "No gateway is there that grades answers; the operator has to name it in `peers`.",
+        FailedPrecondition,
+    ),
     "training_not_found": reason("The project has no such training of an engine.", NotFound),
     "run_not_found": reason(
         "The run that engines should follow is none that the project may read.", NotFound

@@ -11,6 +11,7 @@ from windlass.gateway.admin.audit.destinations import audit_destinations_router
 from windlass.gateway.admin.audit.retention import audit_retention_router
 from windlass.gateway.admin.cluster_access import cluster_access_router
 from windlass.gateway.admin.clusters import clusters_router
+from windlass.gateway.admin.engines.feeds import feeds_router
 from windlass.gateway.admin.engines.trainings import engine_trainings_router
 from windlass.gateway.admin.members import members_router
 from windlass.gateway.admin.organizations.erasures import erasures_router
@@ -55,6 +56,7 @@ ROUTERS = (
     runtimes_router,
     servings_router,
     engine_trainings_router,
+    feeds_router,
     prefetches_router,
     stacks_router,
 )

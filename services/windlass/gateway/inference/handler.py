@@ -22,6 +22,7 @@ from windlass.gateway.inference.engines import (
     named_steps,
     named_version,
 )
+from windlass.gateway.inference.feeding import Consent, Feeding
 from windlass.gateway.inference.head import (
     BodyJudge,
     CacheSalts,
@@ -71,6 +72,7 @@ class InferenceHandler:
         salts: CacheSalts,
         images: Images,
         checkpoints: ServedCheckpoints,
+        feeding: Feeding,
         max_body_bytes: int,
     ):
         self._finder = finder
@@ -81,6 +83,7 @@ class InferenceHandler:
         self._salts = salts
         self._images = images
         self._checkpoints = checkpoints
+        self._feeding = feeding
         self._max_body_bytes = max_body_bytes
 
     async def handle(self, exchange: HttpExchange) -> None:
@@ -96,8 +99,8 @@ class InferenceHandler:
         read = len(body) - sum(place.url_bytes for place in places)
         bounds = UsageBounds.of(kind, head, read)
         if not self._limiter.enabled:
-            judge, meter = await self._named(exchange, head, body, places, bounds)
-            await self._answer(exchange, head, judge, meter, [])
+            named = await self._named(exchange, head, body, places, bounds)
+            await self._answer(exchange, head, *named, [])
             return
         limits = self._limiter.of(project_id)
         reserved = limits.reservation(head.estimate(read, len(places)))
@@ -105,9 +108,9 @@ class InferenceHandler:
         used = 0
         try:
             # Who may ask no more asks no other service either.
-            judge, meter = await self._named(exchange, head, body, places, bounds)
+            judge, meter, consent = await self._named(exchange, head, body, places, bounds)
             try:
-                await self._answer(exchange, head, judge, meter, headers)
+                await self._answer(exchange, head, judge, meter, consent, headers)
             finally:
                 used = meter.tokens
         finally:
@@ -120,13 +123,16 @@ class InferenceHandler:
         body: bytes,
         places: Sequence[ImagePlace],
         bounds: UsageBounds,
-    ) -> tuple[BodyJudge, UsageMeter]:
-        """Returns what judges and counts the request, which names a model from here on."""
+    ) -> tuple[BodyJudge, UsageMeter, Consent | None]:
+        """Returns what judges, counts and keeps the request, which names a model from here on."""
         model = await self._checkpoints.model_of(exchange.caller, head.model)
         if model != head.model:
             head.model, body = model, renamed(body, model)
+        consent = await self._feeding.consent(exchange, head, body, images=bool(places))
+        if consent is not None:
+            body = consent.body
         judge = BodyJudge(exchange.path, body, model, places)
-        return judge, UsageMeter(self._spool, exchange, model, bounds)
+        return judge, UsageMeter(self._spool, exchange, model, bounds), consent
 
     async def _answer(
         self,
@@ -134,6 +140,7 @@ class InferenceHandler:
         head: Head,
         judge: BodyJudge,
         meter: UsageMeter,
+        consent: Consent | None,
         headers: Headers,
     ) -> None:
         room = self._images.room.of(exchange.caller.require_project())
@@ -151,7 +158,9 @@ class InferenceHandler:
                     response, place = await self._opener.open(ask, offer)
                     choices = head.choices if judge.check.counts_each_choice else 0
                     events = UsageFilter(show, choices=choices)
-                    await self._relay(exchange, response, place, meter, disconnect, events, headers)
+                    await self._relay(
+                        exchange, response, place, meter, disconnect, events, consent, headers
+                    )
                 if disconnect.happened:
                     raise ClientLeft
             except ClientLeft:
@@ -200,6 +209,7 @@ class InferenceHandler:
         meter: UsageMeter,
         disconnect: DisconnectWatch,
         events: UsageFilter,
+        consent: Consent | None,
         headers: Headers,
     ) -> None:
         try:
@@ -221,7 +231,7 @@ class InferenceHandler:
             if kind.startswith("text/event-stream") or exchange.status:
                 await stream(exchange, response, meter, disconnect, events, headers)
             else:
-                await whole(exchange, response, meter, disconnect, headers)
+                await whole(exchange, response, meter, disconnect, headers, consent)
         except EngineBroken as error:
             raise failed(error) from error
         finally:

@@ -50,6 +50,7 @@ class Head(msgspec.Struct):
     skip_special_tokens: Any = None
     prompt_cache_key: Any = None
     service_tier: Any = None
+    store: Any = None
     messages: msgspec.Raw = msgspec.Raw(b"")
     prompt: msgspec.Raw = msgspec.Raw(b"")
     # Of a rerank.

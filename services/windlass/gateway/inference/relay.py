@@ -16,6 +16,7 @@ from windlass.gateway.inference.engines import (
     engine_failed,
     failed,
 )
+from windlass.gateway.inference.feeding import Consent
 from windlass.gateway.inference.meter import UsageMeter
 from windlass.gateway.inference.sse import EventTooLong, UsageFilter
 from windlass.gateway.usage.token_usage import usage_of
@@ -38,18 +39,25 @@ async def whole(
     meter: UsageMeter,
     disconnect: DisconnectWatch,
     headers: Headers,
+    consent: Consent | None = None,
 ) -> None:
-    """Answers with the engine's whole body; raises EngineBroken, HttpError 502 if too long."""
+    """Answers with the engine's whole body; raises EngineBroken, HttpError 502 if too long.
+
+    With a consent it is kept before the client has it, and by no client that has left.
+    """
     body = await response.read(ANSWER_BYTES + 1)
     if len(body) > ANSWER_BYTES:
         raise _too_long("answer")
+    shown = consent.shown(body) if consent is not None else body
     meter.first_byte()
-    meter.answered(len(body))
-    meter.report(usage_of(body))
+    meter.answered(len(shown))
+    meter.report(usage_of(shown))
     meter.write(response.status)
     disconnect.stop()
     if not disconnect.happened:
-        await respond(exchange.send, response.status, headers, body)
+        if consent is not None:
+            headers += await consent.keep(body)
+        await respond(exchange.send, response.status, headers, shown)
 
 
 async def stream(

@@ -1,7 +1,7 @@
 """Responses of each operation, by the name of its function."""
 
 from windlass.api.clusters.v1 import clusters_pb2
-from windlass.api.inference.v1 import inference_pb2
+from windlass.api.inference.v1 import feeds_pb2, inference_pb2
 from windlass.api.jobs.v1 import jobs_pb2
 from windlass.api.rbac.v1 import rbac_pb2
 from windlass.api.sessions.v1 import sessions_pb2
@@ -77,6 +77,9 @@ COMPONENTS: dict[str, Schema] = {
     "Engine": message(inference_pb2.Engine.DESCRIPTOR, "engine"),
     "Serving": message(inference_pb2.Serving.DESCRIPTOR, "serving", id=TEXT),
     "EngineTraining": message(inference_pb2.EngineTraining.DESCRIPTOR, "engine.training"),
+    "EngineFeed": message(
+        feeds_pb2.Feed.DESCRIPTOR, "engine.feed", grader={"type": ["object", "null"]}
+    ),
     "Prefetch": message(inference_pb2.Prefetch.DESCRIPTOR, "prefetch"),
     "Stack": message(inference_pb2.Stack.DESCRIPTOR, "stack", id=TEXT),
     **ADMINISTRATION,
@@ -237,6 +240,10 @@ RESPONSES: dict[str, Schema] = {
     "cancel_engine_training": ref("EngineTraining"),
     "train_engine": ref("EngineTraining"),
     "checkpoint_engine": ref("EngineTraining"),
+    "list_feeds": page("EngineFeed"),
+    "retrieve_feed": ref("EngineFeed"),
+    "put_feed": ref("EngineFeed"),
+    "delete_feed": deleted("engine.feed"),
     "list_prefetches": page("Prefetch"),
     "put_prefetch": page("Prefetch"),
     "list_stacks": page("Stack"),

@@ -5,18 +5,16 @@ import re
 from collections.abc import AsyncIterator
 
 from windlass.api.inference.v1 import inference_pb2 as pb
-from windlass.api.models.v1 import models_pb2
-from windlass.api.models.v1.models_pb2_grpc import ModelsInternalServiceAsyncStub
 from windlass.core.db.paging import cut, page_size
 from windlass.core.db.wake import Wake
-from windlass.core.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from windlass.core.errors import InvalidArgument
 from windlass.core.ids import new_name
 from windlass.core.rpc import audited
-from windlass.core.rpc.auth import Principal, current
+from windlass.core.rpc.auth import current
 from windlass.inference.domain import Serving
-from windlass.inference.servings.store import ServingStore
 from windlass.inference.trainings.holds import EngineHoldStore, engine_held
 from windlass.inference.trainings.store import STEPS_AT_ONCE, EngineTrainingStore
+from windlass.inference.trainings.trainable import TrainableServings
 from windlass.inference.trainings.training import (
     EngineTraining,
     body_of,
@@ -36,20 +34,18 @@ class EngineTrainingRequests:
     def __init__(
         self,
         trainings: EngineTrainingStore,
-        servings: ServingStore,
-        models: ModelsInternalServiceAsyncStub,
+        servings: TrainableServings,
         holds: EngineHoldStore,
         wake: Wake,
     ):
         self._holds = holds
         self._trainings = trainings
         self._servings = servings
-        self._models = models
         self._wake = wake
 
     async def train(self, request: pb.CreateEngineTrainingRequest) -> pb.EngineTraining:
         """Stores a training; what follows from it can be looked at."""
-        serving = await self._serving(request.model)
+        serving = await self._servings.of_caller(request.model)
         if await self._holds.holder(serving.version_id):
             raise engine_held(request.model)
         steps, tokens = checked(request, serving.training)
@@ -73,7 +69,7 @@ class EngineTrainingRequests:
                 "letter or digit.",
                 param="suffix",
             )
-        serving = await self._serving(request.model)
+        serving = await self._servings.of_caller(request.model)
         identifier = new_name("ckpt-")
         return await self._create(_new(identifier, serving, request, suffix=request.suffix))
 
@@ -132,25 +128,6 @@ class EngineTrainingRequests:
         self._wake.touch("inference")
         return shown(found)
 
-    async def _serving(self, model: str) -> Serving:
-        """The serving of a model whose engine may be trained; raises FailedPrecondition."""
-        caller = current()
-        caller.require_model(model)
-        project = caller.require_project()
-        request = models_pb2.ResolveModelRequest(project_id=project, id=model)
-        resolved = await self._models.ResolveModel(request)
-        found = resolved.model
-        _require_own(caller, resolved)
-        serving = await self._servings.find(project, found.id)
-        if serving is None or not serving.training or serving.version_id != found.version_id:
-            raise FailedPrecondition(
-                f"The engine of {model!r} may not be trained; `windlass models activate {model} "
-                "--training hogwild` has one that may.",
-                reason="training_not_enabled",
-                param="model",
-            )
-        return serving
-
 
 def _new(
     identifier: str,
@@ -180,19 +157,3 @@ def _new(
         tokens=tokens,
         total_steps=total_steps,
     )
-
-
-def _require_own(caller: Principal, resolved: models_pb2.ResolvedModel) -> None:
-    """Raises PermissionDenied for a model that other projects own or may use."""
-    if resolved.is_granted and resolved.model.project_id == caller.require_project():
-        raise PermissionDenied(
-            "Other projects may use the model, and would get what its engine learns: take their "
-            "permissions back first.",
-            param="model",
-        )
-    if resolved.model.project_id != caller.require_project():
-        raise PermissionDenied(
-            "Only the engines of a project's own models may be trained: what they learn, everybody "
-            "gets whom they answer.",
-            param="model",
-        )

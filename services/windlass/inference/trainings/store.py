@@ -185,6 +185,14 @@ class EngineTrainingStore:
                 for row in await connection.execute(query)
             ]
 
+    async def has_open(self, project_id: str, key_prefix: str) -> bool:
+        """True while one has not ended whose idempotency key begins so."""
+        begins = trainings.c.idempotency_key.startswith(key_prefix, autoescape=True)
+        mine = trainings.c.project_id == project_id, begins, _IS_OPEN
+        async with self._database.autocommit() as connection:
+            query = sa.select(sa.exists().where(*mine))
+            return bool((await connection.execute(query)).scalar())
+
     async def cancel(self, training: EngineTraining) -> None:
         """Notes that it should end."""
         values = {"is_cancelled": True, "generation": trainings.c.generation + 1}

@@ -213,8 +213,12 @@ async def test_settings_that_are_what_they_are(admin: AsyncOrganization, owner: 
     assert strict(zero).type == "zero_data_retention"
     assert strict(await kept.retrieve(room)).type == "organization_default"
     for wanted in ("organization_default", "zero_data_retention"):
+        # Answers that a request consents to have kept may be, for a feed.
+        assert strict(await kept.update(room, retention_type="none")).type == "none"
+        assert strict(await kept.retrieve(room)).type == "none"
         answer = await kept.update(room, retention_type=wanted)
         assert strict(answer).type == "organization_default"
+        assert strict(await kept.retrieve(room)).type == "organization_default"
     with pytest.raises(openai.BadRequestError, match="keeps no prompts"):
         await kept.update(room, retention_type="modified_abuse_monitoring")
     with pytest.raises(openai.BadRequestError, match="keeps no prompts"):

@@ -72,6 +72,7 @@ class TaughtEngine:
         folder.mkdir()
         application = web.Application()
         application.router.add_post("/v1/completions", self._complete)
+        application.router.add_post("/v1/chat/completions", self._chat)
         runner = self._sites[workload.id] = web.AppRunner(application)
         await runner.setup()
         await web.UnixSite(runner, str(folder / "s")).start()
@@ -85,7 +86,7 @@ class TaughtEngine:
             body = msgspec.json.decode((await http.get(order.request.url)).content)
             self.bodies.append(body)
             reason = self.instead(body)
-            if not reason and body["continues"] not in ("", self.chain):
+            if not reason and body.get("continues", "") not in ("", self.chain):
                 reason = "state_lost"
             if reason:
                 await self.agent.report(workload, FAILED, reason=reason, message=f"{reason}.")
@@ -110,6 +111,22 @@ class TaughtEngine:
         count = sum(len(one["loss_fn_inputs"]["target_tokens"]["data"]) for one in datums)
         numbers = [float(-self.steps)] * count + [2.0] * len(datums)
         return struct.pack(f"<{len(numbers)}f", *numbers)
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        """Says what the last message says; its letters are the token ids."""
+        body = await request.json()
+        self.completions.append(body)
+        text = body["messages"][-1]["content"]
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+        answer: dict[str, Any] = {"id": "c1", "object": "chat.completion", "created": 1}
+        if body.get("return_token_ids"):
+            choice["token_ids"] = list(map(ord, text))
+            answer["prompt_token_ids"] = [1, 2, 3]
+        usage = {"prompt_tokens": 3, "completion_tokens": len(text), "total_tokens": 3 + len(text)}
+        return web.json_response(
+            answer | {"model": body["model"], "choices": [choice], "usage": usage}
+        )
 
     async def _complete(self, request: web.Request) -> web.Response:
         """Continues with the number of steps."""

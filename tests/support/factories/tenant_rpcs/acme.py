@@ -173,6 +173,13 @@ def _use(wire: Wire, caller: Caller) -> None:
     wire.call(method, usage.RecordRequest(records=[record]), token)
 
 
+FEED = (
+    "INSERT INTO inference_feeds (id, organization_id, project_id, user_id, key_id, model, key_ids,"
+    " grader, least_score, hourly, batch, optimizer, learning_rate, guard, spent, kept, refused,"
+    " trained, removed, turned_away, message, created_at, updated_at, due_at, retry_at)"
+)
+
+
 def _of_rows(front: Front, member: Caller, cluster: str) -> dict[str, str]:
     """What needs more than a caller: an agent, an issuer, time."""
     organization, project = member.organization_id, member.project_id
@@ -191,6 +198,12 @@ def _of_rows(front: Front, member: Caller, cluster: str) -> dict[str, str]:
         " ('train-acme', %s, %s, 'ann', 'key', %s, 'mv-1', '', 'hogwild', '', '', 9, 1, 1,"
         " 'succeeded', '', '', 'eng-1', %s, '', false, true, true, 2, 2, 1, 1, 2) RETURNING 1",
         *(organization, project, PRIVATE, cluster),
+    )
+    # As if a project that keeps answers had set it.
+    front.rows(
+        f"{FEED} VALUES ('feed-acme', %s, %s, 'ann', 'key', %s, '[]', '{{}}', 1, 1, 1, 'sgd', 1,"
+        " '', '[]', 2, 1, 0, 0, 1, 'private', 1, 1, 1e12, 0) RETURNING 1",
+        *(organization, project, PRIVATE),
     )
     # As if an issuer had answered.
     front.rows(

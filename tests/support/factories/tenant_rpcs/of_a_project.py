@@ -8,6 +8,7 @@ from tests.support.factories.tenant_rpcs.names import Names
 from tests.support.factories.tenant_rpcs.of_tuning import OF_TUNING
 
 from windlass.api.files.v1 import files_pb2 as files
+from windlass.api.inference.v1 import feeds_pb2 as feeds
 from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
@@ -167,6 +168,19 @@ OF_A_PROJECT: dict[str, Callable[[Names], list[Message]]] = {
             max_seconds=1,
         )
     ],
+    "FeedsService/PutFeed": lambda n: [
+        feeds.PutFeedRequest(
+            model=n.model,
+            key_ids=[n.key],
+            grader=b'{"type": "string_check", "name": "g", "input": "a", "reference": "a", '
+            b'"operation": "eq"}',
+            hourly=1,
+            batch=1,
+            optimizer="sgd",
+        )
+    ],
+    "FeedsService/GetFeed": lambda n: [feeds.GetFeedRequest(model=n.model)],
+    "FeedsService/DeleteFeed": lambda n: [feeds.DeleteFeedRequest(model=n.model)],
     "InferenceService/CreateEngineCheckpoint": lambda n: [
         inference.CreateEngineCheckpointRequest(model=n.model, suffix="x")
     ],

@@ -8,6 +8,7 @@ from tests.support.factories.tenant_rpcs.names import Names
 
 from windlass.api.clusters.v1 import clusters_pb2 as clusters
 from windlass.api.files.v1 import files_pb2 as files
+from windlass.api.inference.v1 import feeds_pb2 as feeds
 from windlass.api.inference.v1 import inference_pb2 as inference
 from windlass.api.jobs.v1 import jobs_pb2 as jobs
 from windlass.api.models.v1 import models_pb2 as models
@@ -47,6 +48,7 @@ LISTS: dict[str, Callable[[Names], Message]] = {
     "InferenceService/ListServings": lambda n: inference.ListServingsRequest(),
     "InferenceService/ListPrefetches": lambda n: inference.ListPrefetchesRequest(),
     "InferenceService/ListEngineTrainings": lambda n: inference.ListEngineTrainingsRequest(),
+    "FeedsService/ListFeeds": lambda n: feeds.ListFeedsRequest(),
     "RbacService/ListAuditEvents": lambda n: rbac.ListAuditEventsRequest(limit=100),
     "RbacService/VerifyAuditEvents": lambda n: rbac.VerifyAuditEventsRequest(),
     "RbacService/ListAuditCheckpoints": lambda n: rbac.ListAuditCheckpointsRequest(),
@@ -99,6 +101,7 @@ SEEN = {
     "InferenceService/ListServings": "model",
     "InferenceService/ListPrefetches": "model",
     "InferenceService/ListEngineTrainings": "training",
+    "FeedsService/ListFeeds": "model",
     "JobsService/ListJobs": "job",
     "WebhooksService/ListWebhooks": "webhook",
     "ClustersService/ListAssignments": "project",

@@ -137,6 +137,7 @@ class Project(google.protobuf.message.Message):
     IS_DEFAULT_FIELD_NUMBER: builtins.int
     EXTERNAL_KEY_ID_FIELD_NUMBER: builtins.int
     GEOGRAPHY_FIELD_NUMBER: builtins.int
+    KEEPS_ANSWERS_FIELD_NUMBER: builtins.int
     id: builtins.str
     organization_id: builtins.str
     title: builtins.str
@@ -148,6 +149,8 @@ class Project(google.protobuf.message.Message):
     """The external key that wraps its data key; empty: the installation's own."""
     geography: builtins.str
     """Where its data stays, such as `EU`; from its creation on, empty for anywhere."""
+    keeps_answers: builtins.bool
+    """What a request consents to have kept may be kept; false: zero data retention."""
     def __init__(
         self,
         *,
@@ -159,8 +162,9 @@ class Project(google.protobuf.message.Message):
         is_default: builtins.bool = ...,
         external_key_id: builtins.str = ...,
         geography: builtins.str = ...,
+        keeps_answers: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "external_key_id", b"external_key_id", "geography", b"geography", "id", b"id", "is_default", b"is_default", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["archived_at", b"archived_at", "created_at", b"created_at", "external_key_id", b"external_key_id", "geography", b"geography", "id", b"id", "is_default", b"is_default", "keeps_answers", b"keeps_answers", "organization_id", b"organization_id", "title", b"title"]) -> None: ...
 
 Global___Project: typing_extensions.TypeAlias = Project
 
@@ -505,15 +509,22 @@ class UpdateProjectRequest(google.protobuf.message.Message):
 
     PROJECT_ID_FIELD_NUMBER: builtins.int
     TITLE_FIELD_NUMBER: builtins.int
+    KEEPS_ANSWERS_FIELD_NUMBER: builtins.int
     project_id: builtins.str
     title: builtins.str
+    """Empty where keeps_answers is set: as it is."""
+    keeps_answers: builtins.bool
+    """Unset: as it is."""
     def __init__(
         self,
         *,
         project_id: builtins.str = ...,
         title: builtins.str = ...,
+        keeps_answers: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["project_id", b"project_id", "title", b"title"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_keeps_answers", b"_keeps_answers", "keeps_answers", b"keeps_answers"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_keeps_answers", b"_keeps_answers", "keeps_answers", b"keeps_answers", "project_id", b"project_id", "title", b"title"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_keeps_answers", b"_keeps_answers"]) -> typing.Literal["keeps_answers"] | None: ...
 
 Global___UpdateProjectRequest: typing_extensions.TypeAlias = UpdateProjectRequest
 

@@ -650,7 +650,7 @@ class UsersServiceStub(typing.Generic[_UsersServiceCreateOrganizationType, _User
     GetProject: _UsersServiceGetProjectType
 
     UpdateProject: _UsersServiceUpdateProjectType
-    """Changes the title."""
+    """Changes the title, or what may be kept."""
 
     ArchiveProject: _UsersServiceArchiveProjectType
     """Archives the project: its keys stop working, its rows stay for accounting."""
@@ -869,7 +869,7 @@ class UsersServiceServicer(metaclass=abc.ABCMeta):
         request: windlass.api.users.v1.users_pb2.UpdateProjectRequest,
         context: _ServicerContext,
     ) -> typing.Union[windlass.api.users.v1.users_pb2.Project, collections.abc.Awaitable[windlass.api.users.v1.users_pb2.Project]]:
-        """Changes the title."""
+        """Changes the title, or what may be kept."""
 
     @abc.abstractmethod
     def ArchiveProject(

@@ -1,8 +1,8 @@
-"""Settings of OpenAI's that have one value here: hosted tools, and how long answers are kept.
+"""Settings of OpenAI's that have few values here: hosted tools, and how long answers are kept.
 
-No tool runs here on behalf of a model, and no prompt or answer is kept: `store: true` is refused,
-and neither logs nor accounting have them. So both say what is true, and a change to something else
-is refused by its name.
+No tool runs here on behalf of a model. No prompt or answer is kept either, but by a feed of a
+project whose retention is `none`, where a request consents (ADR 98). So both say what is true, and
+a change to something else is refused by its name.
 """
 
 from typing import Literal
@@ -19,6 +19,7 @@ from windlass.policy import PROJECTS
 TOOLS = ("code_interpreter", "file_search", "image_generation", "mcp", "web_search")
 ZERO = "zero_data_retention"
 _DEFAULT = "organization_default"
+NONE = "none"
 _Retention = Literal[
     "zero_data_retention",
     "modified_abuse_monitoring",
@@ -62,9 +63,14 @@ class _Settings:
         self._users = app.clients.stub(users_pb2_grpc.UsersServiceStub)
         self._rbac = app.clients.stub(rbac_pb2_grpc.RbacServiceStub)
 
-    async def see(self, project_id: str) -> None:
-        """Raises NotFound unless the caller may see a project."""
-        await self._users.GetProject(users_pb2.GetProjectRequest(project_id=project_id))
+    async def see(self, project_id: str) -> users_pb2.Project:
+        """A project; raises NotFound unless the caller may see it."""
+        return await self._users.GetProject(users_pb2.GetProjectRequest(project_id=project_id))
+
+    async def keep(self, project_id: str, *, kept: bool) -> users_pb2.Project:
+        """Changes whether a project may keep what requests consent to."""
+        request = users_pb2.UpdateProjectRequest(project_id=project_id, keeps_answers=kept)
+        return await self._users.UpdateProject(request)
 
     async def change(self) -> None:
         """Raises PermissionDenied unless the caller may change settings of projects."""
@@ -117,29 +123,33 @@ def _add_retention(router: ResourceRouter, settings: _Settings) -> None:
     async def update_organization_data_retention(body: OrganizationRetention) -> Json:
         """Takes what is true; to keep something is refused."""
         await settings.change()
-        _require_nothing_kept(body.retention_type, ZERO)
+        _require_one_of(body.retention_type, ZERO)
         return {"object": "organization.data_retention", "type": ZERO}
 
     @router.get("/projects/{project_id}/data_retention")
     async def get_project_data_retention(project_id: str) -> Json:
-        """Says how long prompts and answers are kept: as those of the organization."""
-        await settings.see(project_id)
-        return {"object": "project.data_retention", "type": _DEFAULT}
+        """Says whether answers are kept: as those of the organization, or with consent alone."""
+        return _retention_of(await settings.see(project_id))
 
     @router.post("/projects/{project_id}/data_retention")
     async def update_project_data_retention(project_id: str, body: ProjectRetention) -> Json:
-        """Takes what is true; to keep something is refused."""
+        """Keeps nothing, or with `none` what requests consent to have kept for a feed."""
         await settings.see(project_id)
         await settings.change()
-        _require_nothing_kept(body.retention_type, ZERO, _DEFAULT)
-        return {"object": "project.data_retention", "type": _DEFAULT}
+        _require_one_of(body.retention_type, ZERO, _DEFAULT, NONE)
+        return _retention_of(await settings.keep(project_id, kept=body.retention_type == NONE))
 
 
-def _require_nothing_kept(wanted: str, *same: str) -> None:
-    if wanted not in same:
+def _retention_of(project: users_pb2.Project) -> Json:
+    kind = NONE if project.keeps_answers else _DEFAULT
+    return {"object": "project.data_retention", "type": kind}
+
+
+def _require_one_of(wanted: str, *known: str) -> None:
+    if wanted not in known:
         raise InvalidArgument(
-            f"This installation keeps no prompts and answers: retention_type is "
-            f"{' or '.join(same)}.",
+            f"This installation keeps no prompts and answers that nobody consents to have kept: "
+            f"retention_type is {' or '.join(known)}.",
             reason="unsupported_parameter",
             param="retention_type",
         )
