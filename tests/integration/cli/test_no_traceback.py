@@ -14,7 +14,7 @@ from tests.support.environments.certificates import self_signed
 from tests.support.processes.command import environment, windlass
 from tests.support.processes.shell import PROGRAM
 from tests.support.processes.windlass import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 from windlass.embedded_postgres import EmbeddedPostgres
 
@@ -262,7 +262,8 @@ async def test_a_start_waits_for_its_database(tmp_path: Path) -> None:
         try:
             await until(lambda: '"event": "database_awaited"' in log.read_text())
             await server.start()
-            await until(lambda: '"event": "process_ready"' in log.read_text())
+            ready = '"event": "process_ready"'
+            await until(lambda: ready in log.read_text(), seconds=3 * PATIENCE)
         finally:
             process.terminate()
             assert process.wait(60) == 0

@@ -16,7 +16,7 @@ from tests.support.processes.windlass import NO_SPARE, Windlass, make_single, ru
 from windlass.client import Windlass as Client
 from windlass.demo.questions import split
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 PAGE = "how-to/train-with-torchtune.md"
 SECONDS = 240
 

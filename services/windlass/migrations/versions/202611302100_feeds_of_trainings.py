@@ -18,8 +18,10 @@ _FEEDS, _ANSWERS, _PROJECTS = "inference_feeds", "inference_fed_answers", "users
 
 
 def upgrade() -> None:
-    keeps = sa.Column("keeps_answers", sa.Boolean(), server_default="false", nullable=False)
-    op.add_column(_PROJECTS, keeps)
+    op.add_column(
+        _PROJECTS,
+        sa.Column("keeps_answers", sa.Boolean(), server_default="false", nullable=False),
+    )
     op.create_table(
         _FEEDS,
         sa.Column("id", sa.Text(), primary_key=True),
