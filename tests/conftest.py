@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.collected",
     "tests.durations",
     "tests.leftovers",
+    "tests.parts",
     "tests.reaper",
 ]
 
