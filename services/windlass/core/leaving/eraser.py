@@ -29,9 +29,9 @@ log = telemetry.logger("leaving")
 TOPIC = _NAME = "erasures"
 LEASE_SECONDS, RENEW_SECONDS = 120.0, 30.0
 POLL_SECONDS = 2.0
-ROWS, PREFIXES = 250, 200
+ROWS, PREFIXES = 125, 200
 # Times what a statement took.
-PAUSE = 4
+PAUSE = 3
 LONGEST_PAUSE = 300
 _MESSAGE_LENGTH = 500
 _LEASED: dict[str, Any] = {

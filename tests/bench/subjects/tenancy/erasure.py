@@ -69,16 +69,16 @@ async def _in_a_folder(options: Options) -> list[Figure]:
         live, each = _Live(tenants.strange_member), objects // PROJECTS
         await live.during("warm", asyncio.sleep(2))
         await asyncio.to_thread(_fill, plant.folder / "bare", projects, each)
-        await live.during("quiet", _rest(pause))
+        await live.rest(pause)
         floor = await live.during("bare", _bare(plant.folder / "bare"))
-        await live.during("quiet", _rest(pause))
+        await live.rest(pause)
         content = plant.windlass.data / "objects" / "content" / "files"
         await asyncio.to_thread(_fill, content, projects, each)
         _insert(url, tenants.owner.organization_id, projects, each)
-        await live.during("quiet", _rest(pause))
+        await live.rest(pause)
         erased = _erased(plant, tenants.owner, objects, poll=poll)
         ours, growth = await live.during("erasing", erased)
-        await live.during("quiet", _rest(pause))
+        await live.rest(pause)
         if left := [project for project in projects if (content / project).exists()]:
             raise RuntimeError(f"objects are left of {left}")
     return [
@@ -138,6 +138,11 @@ class _Live:
             finally:
                 task.cancel()
 
+    async def rest(self, seconds: float) -> None:
+        """Lists in quiet, which begins once the disk has what was written before."""
+        await asyncio.to_thread(os.sync)
+        await self.during("quiet", asyncio.sleep(seconds))
+
     def beside_quiet(self, name: str, during: str) -> Figure:
         """The 99th percentile during some work, beside that without."""
         ours, quiet = (1000 * percentile(self._took[one], 0.99) for one in (during, "quiet"))
@@ -151,12 +156,6 @@ def _fill(folder: Path, projects: list[str], each: int) -> None:
         for number in range(each):
             (folder / project / f"file-{project[-16:]}{number:08}").write_bytes(CONTENT)
     os.sync()
-
-
-async def _rest(seconds: float) -> None:
-    """Waits, once the disk has what was written before."""
-    await asyncio.to_thread(os.sync)
-    await asyncio.sleep(seconds)
 
 
 def _insert(url: str, organization: str, projects: list[str], each: int) -> None:
