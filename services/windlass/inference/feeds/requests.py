@@ -37,7 +37,8 @@ class FeedRequests:
         """Sets the feed of a model.
 
         Raises InvalidArgument, NotFound for the model and `key_not_found`, PermissionDenied,
-        FailedPrecondition `training_not_enabled`, `zero_data_retention`, `grading_unavailable`.
+        FailedPrecondition `training_not_enabled`, `zero_data_retention`, `sealed_project`,
+        `grading_unavailable`.
         """
         serving = await self._servings.of_caller(request.model)
         checked_feed(request, serving.training)
