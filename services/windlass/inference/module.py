@@ -65,7 +65,7 @@ async def build(app: App) -> None:
 
     store, routes = InferenceStore(app.database, Quotas(app.settings.quotas)), Routes()
     sessions = app.clients.stub(sessions_pb2_grpc.SessionsInternalServiceStub)
-    followed = _followed_runs(app)
+    followed = FollowedRuns(app.clients.stub_or_none(publishing_pb2_grpc.PublishingServiceStub))
     observed = ObservedState(
         Names(models, changed), clusters, sessions, changed, engine=settings.engine
     )
@@ -183,10 +183,3 @@ async def build(app: App) -> None:
             resting=trainings.is_settled,
         ),
     )
-
-
-def _followed_runs(app: App) -> FollowedRuns:
-    try:
-        return FollowedRuns(app.clients.stub(publishing_pb2_grpc.PublishingServiceStub))
-    except LookupError:
-        return FollowedRuns(None)

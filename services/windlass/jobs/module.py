@@ -79,7 +79,7 @@ async def build(app: App) -> None:
         allowed=app.settings.tracking.allowed,
         wandb_url=app.settings.tracking.wandb_url,
     )
-    grading = _grading(app)
+    grading = Grading(app.clients.stub_or_none(GatewayInternalServiceStub))
     input_files = InputFiles(files)
     admission = JobAdmission(
         input_files,
@@ -132,13 +132,6 @@ def _leaving(app: App, leaving: LeavingJobs) -> None:
     app.background(name, loop)
     erases(app, CLAIMS, leaving.ended)
     exports_by(app, CLAIMS)
-
-
-def _grading(app: App) -> Grading:
-    try:
-        return Grading(app.clients.stub(GatewayInternalServiceStub))
-    except LookupError:
-        return Grading(None)
 
 
 def _webhooks(app: App, store: JobStore) -> Deliveries:

@@ -1,9 +1,7 @@
 """Builds the tuning service."""
 
-from collections.abc import Callable
 from functools import partial
 
-import grpc
 import sqlalchemy as sa
 
 from windlass.api.gateway.v1.gateway_pb2_grpc import GatewayInternalServiceStub
@@ -18,7 +16,6 @@ from windlass.core.db.leases import no_rows, run_loop
 from windlass.core.exporting.exporter import exports_by
 from windlass.core.leaving.eraser import erases
 from windlass.core.quotas import Quotas
-from windlass.core.rpc.clients import Stub
 from windlass.tuning.blobs import Blobs
 from windlass.tuning.ending import SamplerEnds
 from windlass.tuning.execution.executor import LogExecutor
@@ -81,7 +78,7 @@ async def build(app: App) -> None:
     made = make_trainer(
         settings, checkpoint_folder, runtime_dir(app.settings.data_dir), seating, clusters.elsewhere
     )
-    engines = _stub(app, InferenceInternalServiceStub)
+    engines = app.clients.stub_or_none(InferenceInternalServiceStub)
     trainer = made if engines is None else TrainersAndEngines(made, EngineTrainer(engines))
     app.on_stop(trainer.stop)
     bounds = TuningBounds(
@@ -135,7 +132,7 @@ async def build(app: App) -> None:
     exports_by(app, CLAIMS)
     app.background("tuning.results", board.run)
     store = ExecutionStore(app.database, full_trainers=settings.full_parameter_trainers)
-    gateway = _stub(app, GatewayInternalServiceStub)
+    gateway = app.clients.stub_or_none(GatewayInternalServiceStub)
     sampler = ChosenSampler(
         trainer,
         settings.samplers,
@@ -190,14 +187,6 @@ async def build(app: App) -> None:
             resting=no_rows(app.database, sessions.c.id.is_not(sa.null())),
         ),
     )
-
-
-def _stub(app: App, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub | None:
-    """A stub of a service that runs in engines need; None where nobody says where it is."""
-    try:
-        return app.clients.stub(kind)
-    except LookupError:
-        return None
 
 
 def _serve_transfers(

@@ -149,6 +149,13 @@ class Clients:
         service = kind.__module__.split(".")[2]
         return self.stub_at(kind, self.address(service))
 
+    def stub_or_none(self, kind: Callable[[grpc.aio.Channel], Stub]) -> Stub | None:
+        """A stub of a service that not every installation needs; None where no peer is named."""
+        try:
+            return self.stub(kind)
+        except LookupError:
+            return None
+
     def stub_at(self, kind: Callable[[grpc.aio.Channel], Stub], address: str) -> Stub:
         """The same at one of several processes of a service: `grpcs://host:port` or a socket."""
         if address not in self._channels:

@@ -1,7 +1,6 @@
 """Builds feeds, beside the trainings that they ask for."""
 
 from windlass.api.gateway.v1.gateway_pb2_grpc import (
-    GatewayInternalServiceAsyncStub,
     GatewayInternalServiceStub,
 )
 from windlass.api.inference.v1 import feeds_pb2_grpc as rpc
@@ -30,7 +29,7 @@ def build_feeds(
     store = FeedStore(app.database)
     standings = FeedStandings(app.clients.stub(users_pb2_grpc.UsersInternalServiceStub), servings)
     models = app.clients.stub(models_pb2_grpc.ModelsInternalServiceStub)
-    grading = FeedGrading(_gateway(app), models)
+    grading = FeedGrading(app.clients.stub_or_none(GatewayInternalServiceStub), models)
     requests = FeedRequests(store, servings, standings, grading, app.wake)
     app.serve(FeedsServicer(requests), rpc.add_FeedsServiceServicer_to_server)
     app.serve(
@@ -50,10 +49,3 @@ def build_feeds(
             resting=store.is_empty,
         ),
     )
-
-
-def _gateway(app: App) -> GatewayInternalServiceAsyncStub | None:
-    try:
-        return app.clients.stub(GatewayInternalServiceStub)
-    except LookupError:
-        return None
