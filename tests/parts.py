@@ -1,4 +1,4 @@
-"""Parts of the tests that take long, for runs that have no time for all: `--part 0/2`.
+"""Parts of the tests that take long, for runs that have no time for all: `--part 0/4`.
 
 Quick tests and those of the whole product are in each part. Of the other files each is in one; they
 alternate by path, so that neighbours, which take about as long, are in different parts.
