@@ -6,7 +6,8 @@ the tunnel; the cluster that starts them is a fake.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,10 +91,16 @@ class LocalSocket:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunningCluster:
-    (tmp_path / "pods").mkdir()
+def pods() -> Iterator[Path]:
+    """The folder of their sockets, whose paths may have 107 characters: `tmp_path` is too long."""
+    with tempfile.TemporaryDirectory(prefix="windlass-test-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, pods: Path, monkeypatch: pytest.MonkeyPatch) -> RunningCluster:
     make.network().save_pretrained(tmp_path / "model")
-    made = RunningCluster(tmp_path / "model", tmp_path / "pods")
+    made = RunningCluster(tmp_path / "model", pods)
 
     class Sockets:
         @staticmethod
