@@ -58,6 +58,8 @@ class Claim:
 
     allocated: bool
     devices: tuple[tuple[str, int], ...]
+    # By class and name, those that it has a part of: other claims may have the rest.
+    shared: frozenset[tuple[str, str]] = frozenset()
 
 
 def trim_slice(item: Mapping[str, Any]) -> Slice:
@@ -105,25 +107,33 @@ def trim_claim(item: Mapping[str, Any]) -> Claim | None:
         for _, choice in choices[:1]:
             devices[choice["deviceClassName"]] += choice.get("count", 1)
     allocation = (item.get("status") or {}).get("allocation")
-    if allocation is not None:
-        results = (allocation.get("devices") or {}).get("results") or ()
-        devices = Counter(
-            classes[result["request"]]
-            for result in results
-            if result["request"] in classes and not result.get("adminAccess")
-        )
-    return Claim(allocation is not None, tuple(sorted(devices.items()))) if devices else None
+    if allocation is None:
+        return Claim(False, tuple(sorted(devices.items()))) if devices else None
+    results = [
+        (classes[result["request"]], result)
+        for result in (allocation.get("devices") or {}).get("results") or ()
+        if result["request"] in classes and not result.get("adminAccess")
+    ]
+    whole = Counter(name for name, result in results if not result.get("shareID"))
+    shared = frozenset((name, _device(result)) for name, result in results if result.get("shareID"))
+    return Claim(True, tuple(sorted(whole.items())), shared) if results else None
 
 
 def class_states(
     classes: Mapping[str, DeviceClass], slices: Iterable[Slice], claims: Iterable[Claim]
 ) -> dict[str, pb.Accelerator]:
-    """The devices of each class in the whole cluster, and their holders."""
+    """The devices of each class in the whole cluster, and how many have a holder.
+
+    A device of which several have a part counts once.
+    """
     current = newest(slices)
     running: Counter[str] = Counter()
     pending: Counter[str] = Counter()
+    shared: set[tuple[str, str]] = set()
     for claim in claims:
         (running if claim.allocated else pending).update(dict(claim.devices))
+        shared |= claim.shared
+    running.update(name for name, _ in shared)
     states = {name: _offer(name, class_, current) for name, class_ in classes.items()}
     for name, state in states.items():
         state.running, state.pending = running[name], pending[name]
@@ -176,6 +186,11 @@ def _offer(name: str, class_: DeviceClass, slices: Iterable[Slice]) -> pb.Accele
         allocatable=count,
         is_device_class=True,
     )
+
+
+def _device(result: Mapping[str, Any]) -> str:
+    """The name of an allocated device, the same for all who have a part of it."""
+    return "/".join(str(result[part]) for part in ("driver", "pool", "device"))
 
 
 def _memory(device: Mapping[str, Any]) -> int:

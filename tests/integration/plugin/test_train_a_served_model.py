@@ -309,3 +309,63 @@ def test_a_deactivated_engine_saves_first_what_it_has_learned(
     again, logprobs = answered(tenants, name)
     assert again == text
     assert logprobs == pytest.approx(before, abs=1e-3)
+
+
+@pytest.mark.usefixtures("taught")
+def test_good_answers_of_traffic_train_it(tenants: Tenants) -> None:
+    """What consented requests were answered is a lesson, by the engine's own token ids."""
+    known = {one["id"] for one in listed(tenants)}
+    with tenants.owner.http() as http:
+        path = f"/v1/organization/projects/{tenants.member.project_id}/data_retention"
+        http.post(path, json={"retention_type": "none"}).raise_for_status()
+    with tenants.member.http() as http:
+        grader = {"type": "string_check", "name": "said", "operation": "ne", "reference": ""}
+        body = {
+            "key_ids": [tenants.member.key_id],
+            "grader": grader | {"input": "{{sample.output_text}}"},
+            "least_score": 1,
+            "batch": 2,
+            "optimizer": "sgd",
+        }
+        http.put(f"/v1/engines/{MODEL}/feed", json=body).raise_for_status()
+    tokens = 0
+    for text in ("What is it?", "And then?"):
+        raw = tenants.member.openai().chat.completions.with_raw_response.create(
+            model=MODEL, messages=[{"role": "user", "content": text}], max_tokens=4, store=True
+        )
+        assert raw.headers["x-windlass-kept"] == "1"
+        tokens += raw.parse().usage.total_tokens
+
+    def begun() -> str:
+        return next((one["id"] for one in listed(tenants) if one["id"] not in known), "")
+
+    found = ended(tenants, wait_until(begun, seconds=SECONDS))
+    assert (found["state"], found["steps"], found["tokens"]) == ("succeeded", 1, tokens)
+    assert tenants.member.openai().models.retrieve(MODEL).id == MODEL
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("taught")
+def test_a_shadow_is_put_in_place_by_so_many_steps_at_once(tenants: Tenants) -> None:
+    """By another engine, since the mode is its own; answers see no step between."""
+    with tenants.member.http() as http:
+        path = f"/v1/servings/{MODEL}"
+        serving = http.get(path).raise_for_status().json()
+        body = {name: serving[name] for name in ("engine", "arguments")} | {"training": "shadow"}
+        http.put(path, json=body).raise_for_status()
+        question = {"model": MODEL, "prompt": CONTEXT, "max_tokens": 2}
+        words = lesson(learning_rate=0.003, epochs=20, place_steps=10)
+        begun = asked(tenants, f"/v1/engines/{MODEL}/train", words).raise_for_status().json()["id"]
+        seen: set[int] = set()
+
+        def there() -> bool:
+            answer = http.post("/v1/completions", json=question, timeout=SECONDS)
+            said = answer.headers.get("x-windlass-steps", "") if answer.is_success else ""
+            seen.update(int(one) for one in said.split("-") if one)
+            (found,) = [one for one in listed(tenants) if one["id"] == begun]
+            return found["state"] not in ("queued", "running")
+
+        wait_until(there, seconds=SECONDS)
+    found = ended(tenants, begun)
+    assert (found["state"], found["mode"], found["steps"]) == ("succeeded", "shadow", 20), found
+    assert len({one % 10 for one in seen}) == 1

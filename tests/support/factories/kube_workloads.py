@@ -128,6 +128,12 @@ def cases() -> Iterator[Case]:
         {"accelerators": [CLAIMED]},
         covered=("cpu", "memory", "gpu.example.com"),
     )
+    yield Case(
+        "job-part",
+        workload(gpus=1),
+        {"accelerators": [CLAIMED | {"capacity": {"memory": "16Gi"}}]},
+        covered=("cpu", "memory", "gpu.example.com"),
+    )
     yield Case("job-overlay", workload(), {"overlay": OVERLAY})
     yield Case("indexed", workload(nodes=2, gpus=1), {"several_nodes": "indexed"})
     yield Case("jobset", workload(nodes=3, gpus=8))

@@ -13,6 +13,7 @@ from tests.support.clients.wire import methods_for, short
 from windlass.api.auth.v1 import auth_pb2
 from windlass.gateway.app import KEYED_PAGES
 from windlass.gateway.openapi import inference, make_document
+from windlass.gateway.resource_router import built
 from windlass.gateway.rest import make_api
 from windlass.policy import PERMISSIONS
 
@@ -112,7 +113,7 @@ def open_routes() -> set[str]:
 
 def routes_of(routes: Sequence[Any]) -> Iterator[Any]:
     """Yields routes; FastAPI keeps what it includes as routers, under a type of its own."""
-    for one in routes:
+    for one in built(routes):
         included = getattr(one, "original_router", None)
         yield from [one] if included is None else included.routes
 

@@ -8,6 +8,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from windlass.kubernetes import names
+from windlass.kubernetes.quantities import quantity
 from windlass.kubernetes.resources import NVIDIA_GPU
 from windlass_agent.executors.kubernetes.engine_settings import EngineSettings
 from windlass_agent.executors.kubernetes.overlay import check_overlay
@@ -16,12 +17,19 @@ Object = dict[str, Any]
 Label = Annotated[str, AfterValidator(lambda value: names.dns_label("Name", value))]
 Subdomain = Annotated[str, AfterValidator(lambda value: names.dns_subdomain("Name", value))]
 Resource = Annotated[str, AfterValidator(lambda value: names.label_key("Resource", value))]
+Amount = Annotated[str, AfterValidator(lambda value: _positive(value))]
 Selector = Annotated[dict[str, str], AfterValidator(names.node_selector)]
 Network = Annotated[str, AfterValidator(lambda value: str(ip_network(value)))]
 Overlay = Annotated[Object, AfterValidator(check_overlay)]
 GIB = 1024**3
 # What pods call the claim of their devices.
 CLAIM = "accelerator"
+
+
+def _positive(value: str) -> str:
+    if quantity(value) <= 0:
+        raise ValueError(f"{value!r} is nothing of a device")
+    return value
 
 
 class _Section(BaseModel):
@@ -47,6 +55,11 @@ class Accelerator(_Section):
         "", description="DeviceClass, claimed through Dynamic Resource Allocation."
     )
     selector: str = Field("", description="CEL expression that a claimed device must meet.")
+    capacity: dict[Resource, Amount] = Field(
+        {},
+        description="What a claim has of a device that several may have at once, by the names of "
+        "the device's driver (consumable capacity, Kubernetes 1.36); empty: whole devices.",
+    )
     quota: str = Field(
         "", description="Resource name in Kueue's quotas; empty: the accelerator's own name."
     )
@@ -72,6 +85,8 @@ class Accelerator(_Section):
     def _one_of_two(self) -> Self:
         if bool(self.resource) == bool(self.device_class):
             raise ValueError("an accelerator is either a resource or a device_class")
+        if self.capacity and not self.device_class:
+            raise ValueError("capacity: only claimed devices have it (device_class)")
         return self
 
 

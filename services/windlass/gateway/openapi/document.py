@@ -11,6 +11,7 @@ from windlass.gateway.openapi.messages import Schema
 from windlass.gateway.openapi.objects import PROVENANCE, TEXT, ref
 from windlass.gateway.openapi.operations import COMPONENTS, RESPONSES
 from windlass.gateway.parameters import REPEATED
+from windlass.gateway.resource_router import built
 
 _BINARY: Schema = {"type": "string", "format": "binary"}
 # Answers that are no JSON, or not only.
@@ -57,7 +58,10 @@ _UPLOAD: Schema = {
 def make_document(api: FastAPI) -> dict[str, Any]:
     """The OpenAPI document."""
     document = get_openapi(
-        title=api.title, version=api.version, description=api.description, routes=api.routes
+        title=api.title,
+        version=api.version,
+        description=api.description,
+        routes=list(built(api.routes)),
     )
     for item in document["paths"].values():
         for operation in item.values():

@@ -128,3 +128,14 @@ def test_claims_are_counted_by_class() -> None:
     states = class_states({"c": device_class(), "big": device_class()}, [], [waiting, has])
     assert (states["c"].running, states["c"].pending) == (3, 4)
     assert (states["big"].running, states["big"].pending) == (0, 2)
+
+
+def test_a_device_of_which_several_have_a_part_counts_once() -> None:
+    parts = [
+        {"request": "a", "driver": DRIVER, "pool": "n1", "device": name, "shareID": share}
+        for name, share in (("gpu-0", "s-1"), ("gpu-0", "s-2"), ("gpu-1", "s-3"))
+    ]
+    claims = [claim([exactly("a", "c")], [part]) for part in parts]
+    whole = claim([exactly("a", "c")], [{"request": "a"}])
+    states = class_states({"c": device_class()}, [], [one for one in [*claims, whole] if one])
+    assert (states["c"].running, states["c"].pending) == (3, 0)

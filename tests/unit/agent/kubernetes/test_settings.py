@@ -73,6 +73,23 @@ def test_a_picker_that_cannot_be_is_refused(changes: dict[str, Any], field: str)
     assert refused.value.errors()[0]["loc"][:3] == ("pickers", 0, field)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"device_class": "", "resource": "nvidia.com/gpu"}, "only claimed devices"),
+        ({"capacity": {"memory": "0"}}, "nothing of a device"),
+        ({"capacity": {"memory": "-1Gi"}}, "nothing of a device"),
+        ({"capacity": {"memory": "much"}}, "is not a quantity"),
+        ({"capacity": {"a b": "1"}}, "Resource"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
+    part = {"device_class": "gpu.example.com", "capacity": {"memory": "16Gi"}}
+    assert Accelerator.model_validate(part).capacity == {"memory": "16Gi"}
+    with pytest.raises(ValidationError, match=reason):
+        Accelerator.model_validate(part | changes)
+
+
 def test_a_model_has_one_picker_in_a_namespace() -> None:
     settings = EngineSettings.model_validate({"pickers": [PICKER, PICKER | {"namespace": "b"}]})
     assert settings.picker_of("b", "m") == settings.pickers[1]

@@ -106,9 +106,17 @@ def pod_spec(
 
 
 def claim_template(metadata: Object, device: Accelerator | None, count: int) -> list[Object]:
-    """The ResourceClaimTemplate of claimed accelerators; empty for others."""
+    """The ResourceClaimTemplate of claimed accelerators; empty for others.
+
+    Raises Unrenderable for parts of several devices: the scheduler might take all of one device.
+    """
     if device is None or not device.device_class:
         return []
+    if device.capacity and count > 1:
+        raise Unrenderable(
+            "NoAccelerator",
+            f"A pod has a part of one {device.device_class} here, and this one asks for {count}.",
+        )
     exactly: Object = {
         "deviceClassName": device.device_class,
         "allocationMode": "ExactCount",
@@ -116,6 +124,8 @@ def claim_template(metadata: Object, device: Accelerator | None, count: int) -> 
     }
     if device.selector:
         exactly["selectors"] = [{"cel": {"expression": device.selector}}]
+    if device.capacity:
+        exactly["capacity"] = {"requests": dict(device.capacity)}
     return [
         {
             "apiVersion": "resource.k8s.io/v1",
