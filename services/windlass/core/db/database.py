@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import QueuePool
 
 from windlass.core.db.coalescing import Coalescer
+from windlass.core.db.yielding import let_others_first
 from windlass.metrics import database as metrics
 
 # A connection that rested longer is asked whether it lives; to ask each time would
@@ -67,6 +68,22 @@ class Database:
         finally:
             # Nothing is rolled back, so this waits for nothing: no cancellation can come between,
             # from which `async with` would guard it by a task of its own.
+            await connection.close()
+
+    @asynccontextmanager
+    async def patient(self) -> AsyncIterator[AsyncConnection]:
+        """Yields a connection in autocommit of its own, for long work that nobody waits for.
+
+        On this machine its process lets all others go first; see `let_others_first`.
+        """
+        connection = await self._reading.connect()
+        try:
+            raw = await connection.get_raw_connection()
+            let_others_first(raw.driver_connection)
+            # Its process keeps its priority: it is for nobody else.
+            await connection.run_sync(sa.Connection.detach)
+            yield connection
+        finally:
             await connection.close()
 
     async def ask(self, question: sa.ColumnElement[bool]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from windlass.core import telemetry
 from windlass.core.app import App
@@ -31,7 +32,7 @@ LEASE_SECONDS, RENEW_SECONDS = 120.0, 30.0
 POLL_SECONDS = 2.0
 ROWS, PREFIXES = 125, 200
 # Times what a statement took.
-PAUSE = 3
+PAUSE = 2
 LONGEST_PAUSE = 300
 _MESSAGE_LENGTH = 500
 _LEASED: dict[str, Any] = {
@@ -118,8 +119,9 @@ class Eraser:
         await self._settle(work)
         for kept in claims.objects:
             await self._erase_objects(work, kept, scope)
-        for table in claims.tables:
-            await self._erase_rows(work, table, scope)
+        async with self._database.patient() as connection:
+            for table in claims.tables:
+                await self._erase_rows(connection, work, table, scope)
 
     async def _erase_objects(self, work: "_Step", kept: ObjectClaim, scope: Scope) -> None:
         if kept.prefixes is None:
@@ -162,7 +164,9 @@ class Eraser:
             bytes=steps.c.bytes + batch["bytes"],
         )
 
-    async def _erase_rows(self, work: "_Step", claimed: TableClaim, scope: Scope) -> None:
+    async def _erase_rows(
+        self, connection: AsyncConnection, work: "_Step", claimed: TableClaim, scope: Scope
+    ) -> None:
         where = claimed.where(scope) if claimed.where else None
         if claimed.fate is Fate.NOBODYS or where is None:
             return
@@ -172,15 +176,13 @@ class Eraser:
             where = sa.and_(where, _named(claimed))
         statement = work.batch_of(claimed, where)
         clock = asyncio.get_running_loop().time
-        while True:
+        changed = ROWS
+        while changed == ROWS:
             began = clock()
-            async with self._database.autocommit() as connection:
-                changed = (await connection.execute(statement)).scalar_one()
+            changed = (await connection.execute(statement)).scalar_one()
             reach(f"erasures.{work.row.service}.rows")
-            # Most of the time is left to the others who use the database and this process.
+            # Time is left to the others who use the database and this process.
             await asyncio.sleep(PAUSE * (clock() - began))
-            if changed < ROWS:
-                return
 
 
 def _named(claimed: TableClaim) -> sa.ColumnElement[bool]:
