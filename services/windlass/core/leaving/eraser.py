@@ -30,7 +30,7 @@ log = telemetry.logger("leaving")
 TOPIC = _NAME = "erasures"
 LEASE_SECONDS, RENEW_SECONDS = 120.0, 30.0
 POLL_SECONDS = 2.0
-ROWS, PREFIXES = 125, 200
+ROWS, PREFIXES = 500, 200
 # Times what a statement took.
 PAUSE = 2
 LONGEST_PAUSE = 300

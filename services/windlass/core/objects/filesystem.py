@@ -267,8 +267,9 @@ class FilesystemStore:
     async def _walk_apart(self, walk: str, folder: Path) -> tuple[int, int]:
         """The program of a walk, which ends with the call; begun in a thread: a fork takes long."""
         command = (sys.executable, "-I", "-S", folder_walk.__file__, walk, str(folder))
-        streams = {"stdout": PIPE, "stderr": PIPE, "text": True}
-        begin = self._run(Popen, command, start_new_session=True, **streams)
+        begin = self._run(
+            Popen, command, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
+        )
         begun = asyncio.ensure_future(begin)
         try:
             process = await asyncio.shield(begun)
