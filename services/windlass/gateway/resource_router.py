@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Depends, Response
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Match, compile_path, get_route_path
+from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import Receive, Scope, Send
 
 from windlass.gateway.parameters import known_query
@@ -44,7 +44,7 @@ class DeferredRoute(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether it is asked for, as the route itself says, which is what the scope names."""
-        if scope["type"] != "http" or self._pattern.match(get_route_path(scope)) is None:
+        if scope["type"] != "http" or self._pattern.match(scope["path"]) is None:
             return Match.NONE, {}
         return self.built.matches(scope)
 

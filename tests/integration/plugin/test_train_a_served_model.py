@@ -311,6 +311,7 @@ def test_a_deactivated_engine_saves_first_what_it_has_learned(
     assert logprobs == pytest.approx(before, abs=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("taught")
 def test_good_answers_of_traffic_train_it(tenants: Tenants) -> None:
     """What consented requests were answered is a lesson, by the engine's own token ids."""
