@@ -43,7 +43,7 @@ class DeferredRoute(BaseRoute):
         return self._make()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether it is asked for, as the route itself says, which is what the scope names."""
+        """Returns what the route itself says, which is what the scope names then."""
         if scope["type"] != "http" or self._pattern.match(scope["path"]) is None:
             return Match.NONE, {}
         return self.built.matches(scope)

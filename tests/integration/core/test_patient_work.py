@@ -31,17 +31,15 @@ def priority(process: int) -> int:
 
 
 async def test_its_process_goes_last_and_serves_nobody_else(database: Database) -> None:
-    async with database.autocommit() as connection:
-        usual = await process_of(connection)
-    async with database.patient() as connection:
-        patient = await process_of(connection)
+    async with database.autocommit() as others, database.patient() as connection:
+        usual, patient = await process_of(others), await process_of(connection)
         assert (priority(usual), priority(patient)) == (0, LEAST_PRIORITY)
         group = Path(f"/proc/{patient}/autogroup")
         if group.exists():
             assert group.read_text().split()[-1] == str(LEAST_PRIORITY)
     await until(lambda: not Path(f"/proc/{patient}").exists())
-    async with database.autocommit() as connection:
-        assert await process_of(connection) == usual
+    async with database.autocommit() as others:
+        assert await process_of(others) == usual
 
 
 @pytest.mark.parametrize("host", ["/run/postgres", "127.0.0.1", "db.example.com"])
