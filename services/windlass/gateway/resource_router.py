@@ -44,6 +44,7 @@ class DeferredRoute(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Returns what the route itself says, which is what the scope names then."""
+        # Nothing is mounted below another path, so the scope's is the route's.
         if scope["type"] != "http" or self._pattern.match(scope["path"]) is None:
             return Match.NONE, {}
         return self.built.matches(scope)

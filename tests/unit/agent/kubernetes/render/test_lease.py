@@ -130,6 +130,19 @@ def test_another_size_is_another_lease() -> None:
     assert len(found) == 4
 
 
+def test_nobody_has_parts_of_several_devices() -> None:
+    """The scheduler might take all of them of one device."""
+    part = {"device_class": "gpu.example.com", "capacity": {"memory": "16Gi"}}
+    settings = ClusterSettings.model_validate(
+        with_trainers().model_dump() | {"accelerators": [part]}
+    )
+    template, _ = render_lease(lease(), settings, COVERED, None)
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["capacity"] == {"requests": {"memory": "16Gi"}}
+    with pytest.raises(Unrenderable, match="a part of one gpu.example.com here"):
+        render_lease(lease(gpus=2), settings, COVERED, None)
+
+
 def main() -> None:
     """Writes the golden files."""
     for name in ("lease", "leased-trainer"):
