@@ -139,7 +139,7 @@ def test_nobody_has_parts_of_several_devices() -> None:
     template, _ = render_lease(lease(), settings, COVERED, None)
     (request,) = template["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["capacity"] == {"requests": {"memory": "16Gi"}}
-    with pytest.raises(Unrenderable, match="a part of one gpu.example.com here"):
+    with pytest.raises(Unrenderable, match="A pod has a part of one"):
         render_lease(lease(gpus=2), settings, COVERED, None)
 
 
