@@ -6,7 +6,6 @@ Most take half a minute or more of a worker, and each rarely finds what no other
 CAMPAIGNS = {
     "cluster/access/test_network.py": "unit/agent/namespaces/test_network.py renders the policies",
     "cluster/driver/test_agent_killed.py": "faults/kill_points kills agents at named points",
-    "cluster/driver/test_parts_of_devices.py": "golden files of unit/agent have the claim",
     "cluster/engines/test_groups.py": "groups are rendered, and one serves in test_engine_pods.py",
     "cluster/federation/test_federation.py": "integration/federation",
     "cluster/tuning/test_adapters.py": "contract/tuning/full_parameters/test_elsewhere.py",
