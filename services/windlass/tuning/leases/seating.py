@@ -10,7 +10,7 @@ from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.core import telemetry
 from windlass.core.rpc.auth import new_secret
 from windlass.tuning.leases.keeping import LeaseKeeper, SharedLease
-from windlass.tuning.leases.terms import KEEPER_BYTES, LeaseTerms
+from windlass.tuning.leases.terms import LeaseTerms
 from windlass.tuning.pods.keeping import KeptPod, PodKeeper
 from windlass.tuning.pods.places import TrainingPlace
 from windlass.tuning.pods.seating import PodProcess, folder_bytes, require_model
@@ -138,10 +138,8 @@ class LeasedSeating:
             raise TypeError("the seat is none of a lease")
         work, lease = self._work, seat.lease
         token = new_secret("trainer-")
-        row = process_row(
-            self._wish, self._place, token,
-            lease_id=lease.id, memory_bytes=self._demand.host_bytes - KEEPER_BYTES,
-        )  # fmt: skip
+        resources = self._terms.resources(self._demand)
+        row = process_row(self._wish, self._place, token, resources, lease.id)
         await seat.name(row["id"])
         async with self._asking:
             pod = self._pod = await work.keeper.begin(await work.store.begin(row), token)

@@ -9,6 +9,7 @@ from windlass.tuning.full_parameters import PARAMETER_BYTES, SAMPLED_PARAMETER_B
 from windlass.tuning.seats.devices import GPU_RESIDUE_BYTES, WORK_BYTES
 from windlass.tuning_api.seating.admission import Demand, Lease, never_fits
 from windlass.tuning_api.trainers.elsewhere import PodWish
+from windlass.tuning_api.trainers.records import PodResources
 
 # Of the keeper beside each process.
 KEEPER_BYTES = 256 * 2**20
@@ -41,6 +42,11 @@ class LeaseTerms:
         parked = device if self.takes_turns else 0
         own = wish.resources.memory_bytes or self.section.program_bytes + parked
         return Demand(device, own + KEEPER_BYTES, GPU_RESIDUE_BYTES)
+
+    def resources(self, demand: Demand) -> PodResources:
+        """What the pod of a process is to have: all devices, which it shares, and its memory."""
+        given = self.section
+        return PodResources(given.gpus, given.accelerator, demand.host_bytes - KEEPER_BYTES)
 
     def refusal(self, wish: PodWish) -> str:
         """The sentence that says why a process can never sit there; or nothing."""

@@ -155,7 +155,7 @@ class PodSeating:
         place = await self._clusters.place(self._wish.cluster, project_id)
         await require_model(self._workloads, project_id, self._wish.model.name)
         token = new_secret("trainer-")
-        row = await self._store.begin(process_row(self._wish, place, token))
+        row = await self._store.begin(process_row(self._wish, place, token, self._wish.resources))
         return await self._keeper.begin(row, token)
 
 

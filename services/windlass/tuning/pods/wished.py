@@ -1,7 +1,7 @@
 """Rows of pods, by what is wished and where."""
 
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from windlass.core.ids import new_id
@@ -12,12 +12,9 @@ from windlass.tuning_api.trainers.records import PodResources
 
 
 def process_row(
-    wish: PodWish, place: TrainingPlace, token: str, *, lease_id: str = "", memory_bytes: int = 0
+    wish: PodWish, place: TrainingPlace, token: str, resources: PodResources, lease_id: str = ""
 ) -> dict[str, Any]:
-    """The row of a trainer or a sampler; one that sits on a lease is told its memory."""
-    resources = wish.resources
-    if lease_id:
-        resources = replace(resources, memory_bytes=memory_bytes)
+    """The row of a trainer or a sampler."""
     return _at(place) | {
         "id": new_id("trainer_"),
         "role": wish.role,

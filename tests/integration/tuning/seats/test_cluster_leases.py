@@ -251,6 +251,7 @@ async def test_a_project_has_one_lease_whose_workers_have_no_queue_and_the_third
     assert (lease.placement.queue, lease.project_id) == ("main", "p")
     workers = cluster.running("trainer")
     assert [one.engine.trainer.lease_id for one in workers] == [lease.id] * 2
+    assert [one.engine.gpus for one in workers] == [1] * 2
     [device] = await rows(database, leases)
     assert (device.host, device.device, device.queue) == (lease.id, "east", "main")
     sitting = await rows(database, seats)

@@ -73,8 +73,10 @@ class ClaimHolder:
 
 
 def require_claimed(device: Accelerator | None) -> None:
-    """Raises Unrenderable for devices that pods cannot share, since each counts its own."""
-    if device is not None and not device.device_class:
+    """Raises Unrenderable for what pods cannot share: no device, or a count of each pod's own."""
+    if device is None:
+        raise Unrenderable("NoAccelerator", "It is to share devices, and asks for none.")
+    if not device.device_class:
         raise Unrenderable(
             "NoAccelerator",
             f"Devices are shared by a claim, and {device.counted_as} is a counted resource here: "

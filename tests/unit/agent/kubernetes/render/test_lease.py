@@ -125,6 +125,13 @@ def test_a_worker_does_not_join_counted_devices() -> None:
         EnginePlan.of(counted, with_trainers(), {"nvidia.com/gpu"}, None, HOLDER)
 
 
+def test_a_worker_does_not_join_without_devices() -> None:
+    """It would compute on the node's processors, beside devices that were given for it."""
+    without = trainer("claimed", lease_id="lease-1")
+    with pytest.raises(Unrenderable, match="asks for none"):
+        EnginePlan.of(without, with_trainers(), COVERED, None, HOLDER)
+
+
 def test_another_size_is_another_lease() -> None:
     found = {digest(one) for one in (lease(), lease(gpus=2), lease(memory_bytes=GIB), worker())}
     assert len(found) == 4
