@@ -2065,8 +2065,8 @@ class Capacity(google.protobuf.message.Message):
     draining: builtins.bool
     """The agent is about to stop: what goes through it ends, and new requests go elsewhere."""
     trains: builtins.bool
-    """It runs trainers of the tuning service, and has devices for them that several pods may claim
-    together.
+    """It runs trainers of the tuning service, and has devices that several of them may have together,
+    as pods by a claim or as processes of a pod.
     """
     shares_claims: builtins.bool
     @property

@@ -26,23 +26,39 @@ from windlass.api.auth.v1 import auth_pb2 as windlass_dot_api_dot_auth_dot_v1_do
 from windlass.api.clusters.v1 import clusters_pb2 as windlass_dot_api_dot_clusters_dot_v1_dot_clusters__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/keeper/v1/keeper.proto\x12\x16windlass.api.keeper.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"_\n\x0cKeeperReport\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.windlass.api.keeper.v1.EngineState\"\xa6\x02\n\x0b\x45ngineState\x12.\n\x05phase\x18\x01 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\x12\x39\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\'.windlass.api.clusters.v1.LoadedAdapter\x12\x30\n\x04load\x18\x06 \x01(\x0b\x32\".windlass.api.keeper.v1.EngineLoad\x12\x15\n\rweights_error\x18\x07 \x01(\t\"\x80\x02\n\nEngineLoad\x12\x0f\n\x07running\x18\x01 \x01(\x03\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x17\n\ncache_used\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x15\n\rcached_tokens\x18\x05 \x01(\x03\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x03\x12\x1e\n\x11\x66inished_requests\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwait_seconds\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_cache_usedB\x14\n\x12_finished_requestsB\x0f\n\r_wait_seconds\"\x84\x01\n\x0b\x45ngineOrder\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x38\n\x06\x65ngine\x18\x02 \x01(\x0b\x32(.windlass.api.clusters.v1.EngineWorkload\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x08\x12\x16\n\x0e\x61waits_weights\x18\x04 \x01(\x08\x32n\n\rKeeperService\x12]\n\x04Keep\x12$.windlass.api.keeper.v1.KeeperReport\x1a#.windlass.api.keeper.v1.EngineOrder\"\x06\xfa\xed\x18\x02\x08\x05(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#windlass/api/keeper/v1/keeper.proto\x12\x16windlass.api.keeper.v1\x1a\x1fwindlass/api/auth/v1/auth.proto\x1a\'windlass/api/clusters/v1/clusters.proto\"t\n\x0cKeeperReport\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.windlass.api.keeper.v1.EngineState\x12\x13\n\x0bresident_id\x18\x03 \x01(\t\"U\n\nHostReport\x12\x38\n\tresidents\x18\x01 \x03(\x0b\x32%.windlass.api.keeper.v1.ResidentState\x12\r\n\x05order\x18\x02 \x01(\x03\"t\n\rResidentState\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x05\x12\x30\n\x03\x65nd\x18\x04 \x01(\x0b\x32#.windlass.api.keeper.v1.ResidentEnd\"A\n\x0bResidentEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x12\n\nlast_lines\x18\x02 \x01(\t\x12\x10\n\x08\x65xceeded\x18\x03 \x01(\t\"^\n\tHostOrder\x12\x33\n\tresidents\x18\x01 \x03(\x0b\x32 .windlass.api.keeper.v1.Resident\x12\x0c\n\x04kept\x18\x02 \x03(\t\x12\x0e\n\x06number\x18\x03 \x01(\x03\"\x99\x02\n\x08Resident\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x05\x12\x0e\n\x06keeper\x18\x04 \x03(\t\x12\x0f\n\x07\x63ommand\x18\x05 \x03(\t\x12\x46\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\x31.windlass.api.keeper.v1.Resident.EnvironmentEntry\x12\x14\n\x0cmemory_bytes\x18\x07 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x08 \x01(\x03\x12\x13\n\x0bhealth_port\x18\t \x01(\x05\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa6\x02\n\x0b\x45ngineState\x12.\n\x05phase\x18\x01 \x01(\x0e\x32\x1f.windlass.api.clusters.v1.Phase\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x42\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32,.windlass.api.clusters.v1.EngineCapabilities\x12\x39\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\'.windlass.api.clusters.v1.LoadedAdapter\x12\x30\n\x04load\x18\x06 \x01(\x0b\x32\".windlass.api.keeper.v1.EngineLoad\x12\x15\n\rweights_error\x18\x07 \x01(\t\"\x80\x02\n\nEngineLoad\x12\x0f\n\x07running\x18\x01 \x01(\x03\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x17\n\ncache_used\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x15\n\rcached_tokens\x18\x05 \x01(\x03\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x03\x12\x1e\n\x11\x66inished_requests\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwait_seconds\x18\x08 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_cache_usedB\x14\n\x12_finished_requestsB\x0f\n\r_wait_seconds\"\x84\x01\n\x0b\x45ngineOrder\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x38\n\x06\x65ngine\x18\x02 \x01(\x0b\x32(.windlass.api.clusters.v1.EngineWorkload\x12\x0e\n\x06\x62roken\x18\x03 \x01(\x08\x12\x16\n\x0e\x61waits_weights\x18\x04 \x01(\x08\x32\xc9\x01\n\rKeeperService\x12]\n\x04Keep\x12$.windlass.api.keeper.v1.KeeperReport\x1a#.windlass.api.keeper.v1.EngineOrder\"\x06\xfa\xed\x18\x02\x08\x05(\x01\x30\x01\x12Y\n\x04Host\x12\".windlass.api.keeper.v1.HostReport\x1a!.windlass.api.keeper.v1.HostOrder\"\x06\xfa\xed\x18\x02\x08\x05(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windlass.api.keeper.v1.keeper_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_RESIDENT_ENVIRONMENTENTRY']._loaded_options = None
+  _globals['_RESIDENT_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_KEEPERSERVICE'].methods_by_name['Keep']._loaded_options = None
   _globals['_KEEPERSERVICE'].methods_by_name['Keep']._serialized_options = b'\372\355\030\002\010\005'
+  _globals['_KEEPERSERVICE'].methods_by_name['Host']._loaded_options = None
+  _globals['_KEEPERSERVICE'].methods_by_name['Host']._serialized_options = b'\372\355\030\002\010\005'
   _globals['_KEEPERREPORT']._serialized_start=137
-  _globals['_KEEPERREPORT']._serialized_end=232
-  _globals['_ENGINESTATE']._serialized_start=235
-  _globals['_ENGINESTATE']._serialized_end=529
-  _globals['_ENGINELOAD']._serialized_start=532
-  _globals['_ENGINELOAD']._serialized_end=788
-  _globals['_ENGINEORDER']._serialized_start=791
-  _globals['_ENGINEORDER']._serialized_end=923
-  _globals['_KEEPERSERVICE']._serialized_start=925
-  _globals['_KEEPERSERVICE']._serialized_end=1035
+  _globals['_KEEPERREPORT']._serialized_end=253
+  _globals['_HOSTREPORT']._serialized_start=255
+  _globals['_HOSTREPORT']._serialized_end=340
+  _globals['_RESIDENTSTATE']._serialized_start=342
+  _globals['_RESIDENTSTATE']._serialized_end=458
+  _globals['_RESIDENTEND']._serialized_start=460
+  _globals['_RESIDENTEND']._serialized_end=525
+  _globals['_HOSTORDER']._serialized_start=527
+  _globals['_HOSTORDER']._serialized_end=621
+  _globals['_RESIDENT']._serialized_start=624
+  _globals['_RESIDENT']._serialized_end=905
+  _globals['_RESIDENT_ENVIRONMENTENTRY']._serialized_start=855
+  _globals['_RESIDENT_ENVIRONMENTENTRY']._serialized_end=905
+  _globals['_ENGINESTATE']._serialized_start=908
+  _globals['_ENGINESTATE']._serialized_end=1202
+  _globals['_ENGINELOAD']._serialized_start=1205
+  _globals['_ENGINELOAD']._serialized_end=1461
+  _globals['_ENGINEORDER']._serialized_start=1464
+  _globals['_ENGINEORDER']._serialized_end=1596
+  _globals['_KEEPERSERVICE']._serialized_start=1599
+  _globals['_KEEPERSERVICE']._serialized_end=1800
 # @@protoc_insertion_point(module_scope)

@@ -25,8 +25,11 @@ class KeeperReport(google.protobuf.message.Message):
 
     CERTIFICATE_REQUEST_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
+    RESIDENT_ID_FIELD_NUMBER: builtins.int
     certificate_request: builtins.bytes
     """PKCS #10, DER: the key of the pod's door. On the first message; empty of a pod without one."""
+    resident_id: builtins.str
+    """Of a keeper in a pod that hosts several: the workload that it is of. On the first message."""
     @property
     def state(self) -> Global___EngineState: ...
     def __init__(
@@ -34,11 +37,182 @@ class KeeperReport(google.protobuf.message.Message):
         *,
         certificate_request: builtins.bytes = ...,
         state: Global___EngineState | None = ...,
+        resident_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["state", b"state"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_request", b"certificate_request", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_request", b"certificate_request", "resident_id", b"resident_id", "state", b"state"]) -> None: ...
 
 Global___KeeperReport: typing_extensions.TypeAlias = KeeperReport
+
+@typing.final
+class HostReport(google.protobuf.message.Message):
+    """All residents that a host has, those that have ended until they are no longer ordered."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESIDENTS_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    order: builtins.int
+    """The number of the last order of this call that it has taken; 0 before the first."""
+    @property
+    def residents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ResidentState]: ...
+    def __init__(
+        self,
+        *,
+        residents: collections.abc.Iterable[Global___ResidentState] | None = ...,
+        order: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["order", b"order", "residents", b"residents"]) -> None: ...
+
+Global___HostReport: typing_extensions.TypeAlias = HostReport
+
+@typing.final
+class ResidentState(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKLOAD_ID_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    SLOT_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    workload_id: builtins.str
+    """As ordered."""
+    digest: builtins.str
+    slot: builtins.int
+    @property
+    def end(self) -> Global___ResidentEnd:
+        """Unset while its processes run."""
+
+    def __init__(
+        self,
+        *,
+        workload_id: builtins.str = ...,
+        digest: builtins.str = ...,
+        slot: builtins.int = ...,
+        end: Global___ResidentEnd | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end", b"end"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "end", b"end", "slot", b"slot", "workload_id", b"workload_id"]) -> None: ...
+
+Global___ResidentState: typing_extensions.TypeAlias = ResidentState
+
+@typing.final
+class ResidentEnd(google.protobuf.message.Message):
+    """The end of a resident by itself, with all its processes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: builtins.int
+    LAST_LINES_FIELD_NUMBER: builtins.int
+    EXCEEDED_FIELD_NUMBER: builtins.int
+    code: builtins.int
+    """As of a shell: 128 and the signal's number for one that a signal has ended."""
+    last_lines: builtins.str
+    exceeded: builtins.str
+    """`memory` or `disk` of one that had more than was ordered; empty of others."""
+    def __init__(
+        self,
+        *,
+        code: builtins.int = ...,
+        last_lines: builtins.str = ...,
+        exceeded: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "exceeded", b"exceeded", "last_lines", b"last_lines"]) -> None: ...
+
+Global___ResidentEnd: typing_extensions.TypeAlias = ResidentEnd
+
+@typing.final
+class HostOrder(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESIDENTS_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Of a call: 1, 2, 3."""
+    @property
+    def residents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Resident]:
+        """What should run; whatever else runs ends."""
+
+    @property
+    def kept(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of residents that stay as they are until the agent knows what they should be."""
+
+    def __init__(
+        self,
+        *,
+        residents: collections.abc.Iterable[Global___Resident] | None = ...,
+        kept: collections.abc.Iterable[builtins.str] | None = ...,
+        number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kept", b"kept", "number", b"number", "residents", b"residents"]) -> None: ...
+
+Global___HostOrder: typing_extensions.TypeAlias = HostOrder
+
+@typing.final
+class Resident(google.protobuf.message.Message):
+    """A keeper and the process that it keeps, in a folder of their own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EnvironmentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    WORKLOAD_ID_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    SLOT_FIELD_NUMBER: builtins.int
+    KEEPER_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    DISK_BYTES_FIELD_NUMBER: builtins.int
+    HEALTH_PORT_FIELD_NUMBER: builtins.int
+    workload_id: builtins.str
+    digest: builtins.str
+    """Of all that it keeps from its start to its end: another one is started anew."""
+    slot: builtins.int
+    """Its place among the residents of the pod, from 0, by which its ports are."""
+    memory_bytes: builtins.int
+    """Most of the memory of its processes, and of its folder."""
+    disk_bytes: builtins.int
+    health_port: builtins.int
+    """Where its keeper says that the weights are there: its process starts then."""
+    @property
+    def keeper(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Arguments of its keeper, beside those by which the launcher calls."""
+
+    @property
+    def command(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workload_id: builtins.str = ...,
+        digest: builtins.str = ...,
+        slot: builtins.int = ...,
+        keeper: collections.abc.Iterable[builtins.str] | None = ...,
+        command: collections.abc.Iterable[builtins.str] | None = ...,
+        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        memory_bytes: builtins.int = ...,
+        disk_bytes: builtins.int = ...,
+        health_port: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "digest", b"digest", "disk_bytes", b"disk_bytes", "environment", b"environment", "health_port", b"health_port", "keeper", b"keeper", "memory_bytes", b"memory_bytes", "slot", b"slot", "workload_id", b"workload_id"]) -> None: ...
+
+Global___Resident: typing_extensions.TypeAlias = Resident
 
 @typing.final
 class EngineState(google.protobuf.message.Message):

@@ -40,6 +40,11 @@ class KeeperServiceStub(object):
                 request_serializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.KeeperReport.SerializeToString,
                 response_deserializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.EngineOrder.FromString,
                 _registered_method=True)
+        self.Host = channel.stream_stream(
+                '/windlass.api.keeper.v1.KeeperService/Host',
+                request_serializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostReport.SerializeToString,
+                response_deserializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostOrder.FromString,
+                _registered_method=True)
 
 
 class KeeperServiceServicer(object):
@@ -55,6 +60,15 @@ class KeeperServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Host(self, request_iterator, context):
+        """For as long as the launcher lives in a pod that has counted devices for all of a lease, whose
+        residents are processes of it. It says which there are, first and after each change; the agent
+        says which should be, first and after each change. A second call of the same pod ends the first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KeeperServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +76,11 @@ def add_KeeperServiceServicer_to_server(servicer, server):
                     servicer.Keep,
                     request_deserializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.KeeperReport.FromString,
                     response_serializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.EngineOrder.SerializeToString,
+            ),
+            'Host': grpc.stream_stream_rpc_method_handler(
+                    servicer.Host,
+                    request_deserializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostReport.FromString,
+                    response_serializer=windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostOrder.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -92,6 +111,33 @@ class KeeperService(object):
             '/windlass.api.keeper.v1.KeeperService/Keep',
             windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.KeeperReport.SerializeToString,
             windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.EngineOrder.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Host(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/windlass.api.keeper.v1.KeeperService/Host',
+            windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostReport.SerializeToString,
+            windlass_dot_api_dot_keeper_dot_v1_dot_keeper__pb2.HostOrder.FromString,
             options,
             channel_credentials,
             insecure,

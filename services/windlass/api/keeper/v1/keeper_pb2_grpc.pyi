@@ -41,7 +41,23 @@ _KeeperServiceKeepType = typing_extensions.TypeVar(
     ],
 )
 
-class KeeperServiceStub(typing.Generic[_KeeperServiceKeepType]):
+_KeeperServiceHostType = typing_extensions.TypeVar(
+    '_KeeperServiceHostType',
+    grpc.StreamStreamMultiCallable[
+        windlass.api.keeper.v1.keeper_pb2.HostReport,
+        windlass.api.keeper.v1.keeper_pb2.HostOrder,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.keeper.v1.keeper_pb2.HostReport,
+        windlass.api.keeper.v1.keeper_pb2.HostOrder,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        windlass.api.keeper.v1.keeper_pb2.HostReport,
+        windlass.api.keeper.v1.keeper_pb2.HostOrder,
+    ],
+)
+
+class KeeperServiceStub(typing.Generic[_KeeperServiceKeepType, _KeeperServiceHostType]):
     """What the keeper of an engine in a pod asks of its agent, which serves this in its cluster."""
 
     @typing.overload
@@ -49,6 +65,10 @@ class KeeperServiceStub(typing.Generic[_KeeperServiceKeepType]):
         grpc.StreamStreamMultiCallable[
             windlass.api.keeper.v1.keeper_pb2.KeeperReport,
             windlass.api.keeper.v1.keeper_pb2.EngineOrder,
+        ],
+        grpc.StreamStreamMultiCallable[
+            windlass.api.keeper.v1.keeper_pb2.HostReport,
+            windlass.api.keeper.v1.keeper_pb2.HostOrder,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -58,6 +78,10 @@ class KeeperServiceStub(typing.Generic[_KeeperServiceKeepType]):
             windlass.api.keeper.v1.keeper_pb2.KeeperReport,
             windlass.api.keeper.v1.keeper_pb2.EngineOrder,
         ],
+        grpc.aio.StreamStreamMultiCallable[
+            windlass.api.keeper.v1.keeper_pb2.HostReport,
+            windlass.api.keeper.v1.keeper_pb2.HostOrder,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     Keep: _KeeperServiceKeepType
@@ -66,10 +90,20 @@ class KeeperServiceStub(typing.Generic[_KeeperServiceKeepType]):
     pod ends the first.
     """
 
+    Host: _KeeperServiceHostType
+    """For as long as the launcher lives in a pod that has counted devices for all of a lease, whose
+    residents are processes of it. It says which there are, first and after each change; the agent
+    says which should be, first and after each change. A second call of the same pod ends the first.
+    """
+
 KeeperServiceAsyncStub: typing_extensions.TypeAlias = KeeperServiceStub[
     grpc.aio.StreamStreamMultiCallable[
         windlass.api.keeper.v1.keeper_pb2.KeeperReport,
         windlass.api.keeper.v1.keeper_pb2.EngineOrder,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        windlass.api.keeper.v1.keeper_pb2.HostReport,
+        windlass.api.keeper.v1.keeper_pb2.HostOrder,
     ],
 ]
 
@@ -85,6 +119,17 @@ class KeeperServiceServicer(metaclass=abc.ABCMeta):
         """For as long as the keeper lives. It says how its engine is, first and after each change; the
         agent says what the engine should be, first and after each change. A second call of the same
         pod ends the first.
+        """
+
+    @abc.abstractmethod
+    def Host(
+        self,
+        request_iterator: _MaybeAsyncIterator[windlass.api.keeper.v1.keeper_pb2.HostReport],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windlass.api.keeper.v1.keeper_pb2.HostOrder], collections.abc.AsyncIterator[windlass.api.keeper.v1.keeper_pb2.HostOrder]]:
+        """For as long as the launcher lives in a pod that has counted devices for all of a lease, whose
+        residents are processes of it. It says which there are, first and after each change; the agent
+        says which should be, first and after each change. A second call of the same pod ends the first.
         """
 
 def add_KeeperServiceServicer_to_server(servicer: KeeperServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
