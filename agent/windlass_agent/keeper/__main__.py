@@ -67,7 +67,12 @@ async def _keep(options: argparse.Namespace) -> None:
     make = TrainerDoor if options.engine == TRAINER else Door
     door = make(keeper, options.endpoint)
     identity = DoorIdentity(options.scratch, options.agent_ca)
-    link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
+    link = KeeperLink(
+        options.agent,
+        token=options.token_file,
+        authority=options.agent_ca,
+        resident=options.resident,
+    )
     certified = asyncio.Event()
 
     def hear(order: pb.EngineOrder) -> None:
@@ -168,6 +173,9 @@ def _parser() -> argparse.ArgumentParser:
         "--leader",
         default="",
         help="of an engine on several nodes: the host of its first pod, if this is another",
+    )
+    parser.add_argument(
+        "--resident", default="", help="in a pod that hosts several: the workload that it is of"
     )
     parser.add_argument(
         "--tell-load", action="store_true", help="tell the engine's load at the health port"

@@ -18,6 +18,7 @@ from windlass.core.telemetry import logger
 RENEW_SECONDS = 24 * 3600.0
 
 log = logger("keeper.link")
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Kept(Protocol):
@@ -30,24 +31,53 @@ class Kept(Protocol):
 
 
 class KeeperLink:
-    """Client of KeeperService. `hear` is called with each order."""
+    """Client of KeeperService. `hear` is called with each order.
 
-    def __init__(self, address: str, *, token: Path, authority: Path):
+    `resident` is the workload of a keeper in a pod that hosts several.
+    """
+
+    def __init__(self, address: str, *, token: Path, authority: Path, resident: str = ""):
         credentials = grpc.ssl_channel_credentials(authority.read_bytes())
         self._channel = grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
         self._stub: KeeperServiceAsyncStub = KeeperServiceStub(self._channel)
         # The kubelet renews it.
         self._token = token
+        self._resident = resident
 
     async def run(
         self, request: Callable[[], bytes], kept: Kept, hear: Callable[[pb.EngineOrder], None]
     ) -> None:
         """Reports and listens until cancelled; `request` makes a certificate request."""
+
+        def call(metadata: Metadata) -> Any:
+            reports = _reports(request(), kept, self._resident)
+            return self._stub.Keep(reports, metadata=metadata)
+
+        await self._hold(call, hear)
+
+    async def host(
+        self,
+        reports: Callable[[], AsyncIterator[pb.HostReport]],
+        hear: Callable[[pb.HostOrder], None],
+    ) -> None:
+        """Reports residents and listens until cancelled; each call has `reports` of its own."""
+
+        def call(metadata: Metadata) -> Any:
+            return self._stub.Host(reports(), metadata=metadata)
+
+        await self._hold(call, hear)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._channel.close()
+
+    async def _hold(self, make: Callable[[Metadata], Any], hear: Callable[[Any], None]) -> None:
+        """Makes a call, and another whenever one has ended."""
         pauses = Backoff(shortest=0.1, longest=5.0)
         while True:
             try:
                 async with asyncio.timeout(RENEW_SECONDS):
-                    await self._once(request(), kept, hear, pauses)
+                    await self._once(make, hear, pauses)
             except TimeoutError:
                 continue
             except grpc.aio.AioRpcError as error:
@@ -55,15 +85,10 @@ class KeeperLink:
                 log.info("agent_away", code=error.code().name, message=message)
             await pauses.pause()
 
-    async def close(self) -> None:
-        """Closes the connection."""
-        await self._channel.close()
-
     async def _once(
-        self, request: bytes, kept: Kept, hear: Callable[[pb.EngineOrder], None], pauses: Backoff
+        self, make: Callable[[Metadata], Any], hear: Callable[[Any], None], pauses: Backoff
     ) -> None:
-        metadata = (("authorization", f"Bearer {self._token.read_text().strip()}"),)
-        call: Any = self._stub.Keep(_reports(request, kept), metadata=metadata)
+        call = make((("authorization", f"Bearer {self._token.read_text().strip()}"),))
         try:
             async for order in call:
                 pauses.reset()
@@ -72,11 +97,11 @@ class KeeperLink:
             call.cancel()
 
 
-async def _reports(request: bytes, kept: Kept) -> AsyncIterator[pb.KeeperReport]:
+async def _reports(request: bytes, kept: Kept, resident: str) -> AsyncIterator[pb.KeeperReport]:
     """The certificate request with the present state, then each state that differs."""
     kept.changed.clear()
     told = kept.state()
-    yield pb.KeeperReport(certificate_request=request, state=told)
+    yield pb.KeeperReport(certificate_request=request, state=told, resident_id=resident)
     while True:
         await kept.changed.wait()
         kept.changed.clear()
