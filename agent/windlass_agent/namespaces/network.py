@@ -12,6 +12,7 @@ from windlass.kubernetes.labels import (
     MANAGED_BY,
 )
 from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT, HEALTH_PORT
+from windlass_agent.executors.kubernetes.render.host import LAST_DOOR_PORT
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
 
@@ -42,9 +43,12 @@ def network_policies(
             namespace,
             f"windlass-{ENGINE_KIND}",
             {KIND: ENGINE_KIND},
-            # Requests come through the agent alone.
+            # Requests come through the agent alone. Residents of one pod have a door each.
             [
-                {"from": [_of_agent(settings)], "ports": [{"port": DOOR_PORT, "protocol": "TCP"}]},
+                {
+                    "from": [_of_agent(settings)],
+                    "ports": [{"port": DOOR_PORT, "endPort": LAST_DOOR_PORT, "protocol": "TCP"}],
+                },
                 *_pickers(namespace, settings),
             ],
             [_dns(), _agent(settings), *_outside(settings)],

@@ -12,6 +12,8 @@ KIND = PREFIX + "kind"
 # Of a pod of the tuning service: trainer, sampler, or lease, whose devices the others join.
 ROLE = PREFIX + "role"
 LEASE_ROLE = "lease"
+# Annotation of a lease whose pod runs those who sit there as its processes.
+HOSTS = PREFIX + "hosts"
 # Of a pod that answers as an engine: what an InferencePool selects.
 MODEL = PREFIX + "model"
 # Kinds: ours, and what was applied to another cluster.

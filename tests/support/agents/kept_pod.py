@@ -74,7 +74,7 @@ class KeptPod:
         )
         self.order: pb.EngineWorkload | None = workload(store, "mv-a").engine
         self.keepers = Keepers(lambda: None)
-        self.doors = Doors(self.authority, lambda _: "127.0.0.1", port=self.door)
+        self.doors = Doors(self.authority, lambda _: "127.0.0.1", port=lambda _: self.door)
         self.server: Any = None
         self.keeper: subprocess.Popen[bytes] | None = None
         self.engine: subprocess.Popen[bytes] | None = None

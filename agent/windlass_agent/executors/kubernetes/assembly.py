@@ -12,11 +12,13 @@ from windlass_agent.executors.kubernetes.delivery import LogDelivery
 from windlass_agent.executors.kubernetes.driver import KubernetesJobDriver
 from windlass_agent.executors.kubernetes.engines.doors import Doors
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
+from windlass_agent.executors.kubernetes.engines.hosts import Hosts
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.memory_lack import MemoryLack
 from windlass_agent.executors.kubernetes.engines.observed import EngineInformers
 from windlass_agent.executors.kubernetes.engines.prometheus import PrometheusGpus
+from windlass_agent.executors.kubernetes.engines.residents import Residents
 from windlass_agent.executors.kubernetes.executor import KubernetesExecutor, OtherDriver
 from windlass_agent.executors.kubernetes.launching import Launcher
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
@@ -81,10 +83,11 @@ async def kubernetes_executor(
         looked=jobs_looked,
         changed=changed,
     )
-    keepers = Keepers(engines_looked.set)
+    keepers, hosts = Keepers(engines_looked.set), Hosts(engines_looked.set)
+    residents = Residents(hosts)
     engines = EnginePodDriver(
         cluster_id=cluster_id,
-        launcher=EngineLauncher(kube, settings, capacity),
+        launcher=EngineLauncher(kube, settings, capacity, residents),
         memory=MemoryLack(kube, settings.engines, capacity),
         informers=EngineInformers(
             kube,
@@ -94,6 +97,7 @@ async def kubernetes_executor(
             changed=engines_looked.set,
         ),
         keepers=keepers,
+        residents=residents,
         positions=lambda: positions.positions,
         patience=settings.patience,
         gpus=GpuMeter(PrometheusGpus(asked)) if (asked := settings.engines.prometheus) else None,
@@ -111,6 +115,8 @@ async def kubernetes_executor(
             engines.ordered,
             engines.broken,
             engines.awaits_weights,
+            hosted=engines,
+            hosts=hosts,
         ),
         authority=authority,
         listen=listen,
@@ -121,7 +127,7 @@ async def kubernetes_executor(
     others: dict[str, OtherDriver] = {"engine": engines, "stack": stacks, "guest": guests}
     if notes is not None:
         others["note"] = notes
-    doors = Doors(authority, engines.address)
+    doors = Doors(authority, engines.address, port=engines.door_port)
     return KubernetesExecutor(
         jobs, runners, capacity, changed=changed, others=others, engines=engines, doors=doors
     )

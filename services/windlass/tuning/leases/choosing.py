@@ -53,6 +53,6 @@ class ChosenSeating:
         if not place.cluster.capacity.shares_claims:
             raise SeatRefused(
                 f"The cluster {place.cluster.name} cannot share devices: its agent has no "
-                "accelerator that is claimed (device_class)."
+                "accelerator, or is of a release before that could share one."
             )
         return self._leased(self._wish, place, terms)

@@ -21,8 +21,10 @@ from tests.unit.agent.kubernetes.test_tracked_engine import (
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.api.models.v1 import models_pb2
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
+from windlass_agent.executors.kubernetes.engines.hosts import Hosts
 from windlass_agent.executors.kubernetes.engines.memory_lack import READ_BYTES, MemoryLack
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot
+from windlass_agent.executors.kubernetes.engines.residents import Residents
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.observe.snapshot import Container
 from windlass_agent.executors.kubernetes.settings import ClusterSettings
@@ -151,8 +153,9 @@ async def test_a_replica_that_fails_for_it_says_so_and_nothing_of_its_log() -> N
     async with kube_api(pods.handle) as kube:
         driver = EnginePodDriver(
             cluster_id="c-1", launcher=launcher, memory=lack_of(kube, "24576"),
-            informers=cluster, keepers=cluster, positions=dict, patience=PATIENCE,
-            gpus=None, looked=asyncio.Event(), changed=lambda: None,
+            informers=cluster, keepers=cluster, residents=Residents(Hosts(lambda: None)),
+            positions=dict, patience=PATIENCE, gpus=None, looked=asyncio.Event(),
+            changed=lambda: None,
         )  # fmt: skip
         await driver.apply(made())
         driver._look()

@@ -61,7 +61,7 @@ def test_a_lease_that_waits_in_its_queue_says_so() -> None:
 
 async def test_a_worker_waits_for_its_lease_before_anything_is_made() -> None:
     nothing: Any = None
-    launcher = EngineLauncher(nothing, nothing, nothing)
+    launcher = EngineLauncher(nothing, nothing, nothing, nothing)
     found = await launcher.apply(worker(), None)
     assert found is not None
     assert (found.phase, found.reason, found.patience) == (pb.PHASE_PENDING, "NoLease", "setup")

@@ -60,7 +60,8 @@ def test_only_the_agent_reaches_engines_and_only_their_door() -> None:
     assert engine["spec"]["ingress"] == [
         {
             "from": [{"namespaceSelector": {"matchLabels": home}}],
-            "ports": [{"port": 8443, "protocol": "TCP"}],
+            # As many as a pod may have residents.
+            "ports": [{"port": 8443, "endPort": 8506, "protocol": "TCP"}],
         }
     ]
 

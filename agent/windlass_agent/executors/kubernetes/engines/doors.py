@@ -12,9 +12,16 @@ class Doors:
     """The way to a pod: its address, what it is called there, and the agent's own certificate."""
 
     def __init__(
-        self, authority: Authority, address: Callable[[str], str], *, port: int = DOOR_PORT
+        self,
+        authority: Authority,
+        address: Callable[[str], str],
+        *,
+        port: Callable[[str], int] = lambda _: DOOR_PORT,
     ):
-        """`address` returns the address of the pod that serves a workload; empty if none does."""
+        """`address` returns the address of the pod that serves a workload; empty if none does.
+
+        `port` is that of the workload's door.
+        """
         self._address = address
         self._port = port
         tls = ssl.create_default_context(cadata=authority.certificate.decode())
@@ -28,4 +35,6 @@ class Doors:
     def find(self, workload_id: str) -> tuple[str, int, str] | None:
         """Host, port and name of the door of a workload that serves; None of any other."""
         address = self._address(workload_id)
-        return (address, self._port, engine_name(workload_id)) if address else None
+        if not address:
+            return None
+        return address, self._port(workload_id), engine_name(workload_id)

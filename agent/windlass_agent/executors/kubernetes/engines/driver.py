@@ -29,9 +29,11 @@ from windlass_agent.executors.kubernetes.engines.observed import (
 )
 from windlass_agent.executors.kubernetes.engines.prometheus import PodKey
 from windlass_agent.executors.kubernetes.engines.replicas import ServingReplica, alike
+from windlass_agent.executors.kubernetes.engines.residents import Residents
 from windlass_agent.executors.kubernetes.engines.tracked import Due, TrackedEngine
 from windlass_agent.executors.kubernetes.observe.informers import Positions
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
+from windlass_agent.executors.kubernetes.render.engine_pod import DOOR_PORT
 from windlass_agent.executors.kubernetes.render.parts import ClaimHolder
 from windlass_agent.executors.kubernetes.render.weights import order_of
 from windlass_agent.executors.kubernetes.settings import Patience
@@ -61,6 +63,7 @@ class EnginePodDriver:
         memory: MemoryLack,
         informers: EngineInformers,
         keepers: Keepers,
+        residents: Residents,
         positions: Callable[[], Positions],
         patience: Patience,
         gpus: GpuMeter[PodKey] | None,
@@ -72,6 +75,7 @@ class EnginePodDriver:
         self._memory = memory
         self._informers = informers
         self._keepers = keepers
+        self._residents = residents
         self._positions = positions
         self._patience = patience
         self._gpus = gpus
@@ -166,6 +170,22 @@ class EnginePodDriver:
         pod = engine.snapshot.pod if engine is not None and engine.serves else None
         return pod.address if pod is not None else ""
 
+    def door_port(self, workload_id: str) -> int:
+        """The port of the door of an engine that serves."""
+        engine = self._engines.get(workload_id)
+        root = engine.snapshot.root if engine is not None else None
+        if root is None or not root.is_resident:
+            return DOOR_PORT
+        return DOOR_PORT + self._residents.slot(root)
+
+    def is_host(self, pod: PodSnapshot) -> bool:
+        """Returns True of a pod that is to host residents."""
+        return self._residents.hosted_by(pod) is not None
+
+    def sits(self, pod: PodSnapshot, workload_id: str) -> bool:
+        """Returns True if an engine is a resident of a pod, which may speak for it then."""
+        return self._residents.sits(pod, self._engines.get(workload_id))
+
     def alike(self, workload_id: str) -> list[ServingReplica]:
         """An engine that serves, then those that may answer for it; empty if it does not serve."""
         engine = self._engines.get(workload_id)
@@ -191,6 +211,7 @@ class EnginePodDriver:
     def _look(self) -> None:
         """Compares what the cluster shows and keepers say with what should be."""
         snapshots = self._informers.snapshots(self._positions())
+        self._residents.show(self._engines, snapshots)
         for workload_id, snapshot in snapshots.items():
             if workload_id not in self._engines and (root := snapshot.root):
                 self._engines[workload_id] = self._found(root)
@@ -235,6 +256,8 @@ class EnginePodDriver:
             return [None]
         if snapshot.root.is_lease:
             return [held(snapshot)]
+        if snapshot.root.is_resident and (ended := self._residents.end_of(snapshot.root)):
+            return [ended]
         states = [self._keepers.state(pod.uid) for pod in snapshot.live]
         if snapshot.is_grouped:
             return states + [None] * (snapshot.root.nodes - len(states))

@@ -22,10 +22,12 @@ def holder_of(workload: pb.Workload, lease: EngineSnapshot) -> ClaimHolder | Non
     whose = root.project, root.namespace
     if whose != (workload.project_id, workload.placement.namespace):
         return None
-    return ClaimHolder(pod.name, pod.uid, pod.claim)
+    return ClaimHolder(pod.name, pod.uid, "" if root.hosts else pod.claim)
 
 
 def _holding(snapshot: EngineSnapshot) -> PodSnapshot | None:
     pod = snapshot.pod
     runs = pod is not None and pod.runner is not None and pod.runner.state == "running"
-    return pod if runs and pod is not None and pod.claim else None
+    # One whose devices are counted has them once it runs.
+    hosts = snapshot.root is not None and snapshot.root.hosts
+    return pod if runs and pod is not None and (pod.claim or hosts) else None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import grpc
 
@@ -14,6 +14,7 @@ from windlass.core import telemetry
 from windlass.core.errors import REASON_KEY, AppError, to_metadata
 from windlass.kubernetes.names import engine_name
 from windlass.tunnel.authority import Authority
+from windlass_agent.executors.kubernetes.engines.hosts import HostCall, Hosts, resident_uid
 from windlass_agent.executors.kubernetes.observe.snapshot import PodSnapshot
 
 # A call that is cut for a moment takes no engine out of the routes.
@@ -90,11 +91,21 @@ class Keepers:
             self._changed()
 
 
+class HostedPods(Protocol):
+    """The pods that host residents, and those whom they may speak for."""
+
+    def is_host(self, pod: PodSnapshot) -> bool:
+        """Returns True of a pod that is to host residents."""
+
+    def sits(self, pod: PodSnapshot, workload_id: str) -> bool:
+        """Returns True if a workload is a resident of a pod, which may speak for it then."""
+
+
 class KeeperServicer(rpc.KeeperServiceServicer):
     """Certifies doors and passes orders.
 
     `ordered` returns the engine that a pod should be, `broken` whether another pod of it is gone,
-    `awaits_weights` whether another still fetches.
+    `awaits_weights` whether another still fetches. Without `hosted`, no pod hosts others.
     """
 
     def __init__(
@@ -105,7 +116,11 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         ordered: Callable[[str], clusters_pb2.EngineWorkload | None],
         broken: Callable[[str], bool] = lambda _: False,
         awaits_weights: Callable[[str], bool] = lambda _: False,
+        hosted: HostedPods | None = None,
+        hosts: Hosts | None = None,
     ):
+        self._hosted = hosted
+        self._hosts = hosts
         self._tokens = tokens
         self._keepers = keepers
         self._authority = authority
@@ -119,24 +134,71 @@ class KeeperServicer(rpc.KeeperServiceServicer):
         """Tells a keeper its order for as long as it calls."""
         pod = await self._admit(context)
         first = await anext(aiter(request_iterator))
+        workload_id, uid = await self._speaker(pod, first.resident_id, context)
         try:
             if len(first.certificate_request) > _REQUEST_BYTES:
                 raise ValueError("the certificate request is too long")
             # Of an engine on several nodes, the first pod alone has a door.
             request = first.certificate_request if pod.rank == 0 else b""
-            certificate = self._certified(request, pod.key.workload)
+            certificate = self._certified(request, workload_id)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"No certificate: {error}.")
-        call = self._keepers.begin(pod.uid, _bounded(first.state))
+        call = self._keepers.begin(uid, _bounded(first.state))
         hearing = asyncio.create_task(self._hear(call, request_iterator))
         try:
             if certificate:
                 yield pb.EngineOrder(certificate=certificate)
-            async for order in self._orders(call, pod.key.workload, hearing):
+            async for order in self._orders(call, workload_id, hearing):
                 yield order
         finally:
             hearing.cancel()
             self._keepers.end(call)
+
+    async def Host(
+        self, request_iterator: AsyncIterator[pb.HostReport], context: Context
+    ) -> AsyncIterator[pb.HostOrder]:
+        """Tells a pod which residents should run in it, for as long as it calls."""
+        pod = await self._admit(context)
+        if self._hosted is None or self._hosts is None or not self._hosted.is_host(pod):
+            await self._deny(context)
+        first = await anext(aiter(request_iterator))
+        call = self._hosts.begin(pod.uid, first)
+        hearing = asyncio.create_task(self._hear_host(self._hosts, call, request_iterator))
+        told = None
+        try:
+            while not (call.superseded or hearing.done()):
+                call.news.clear()
+                order = self._hosts.order(call)
+                if order is not None and order != told:
+                    told = order
+                    yield self._hosts.sent(call, order)
+                await call.news.wait()
+        finally:
+            hearing.cancel()
+
+    async def _hear_host(
+        self, hosts: Hosts, call: HostCall, reports: AsyncIterator[pb.HostReport]
+    ) -> None:
+        try:
+            async for report in reports:
+                hosts.say(call, report)
+        finally:
+            call.news.set()
+
+    async def _speaker(
+        self, pod: PodSnapshot, resident_id: str, context: Context
+    ) -> tuple[str, str]:
+        """The workload that a keeper is of, and by which name its words are kept."""
+        is_host = self._hosted is not None and self._hosted.is_host(pod)
+        if not (is_host or resident_id):
+            return pod.key.workload, pod.uid
+        if self._hosted is None or not self._hosted.sits(pod, resident_id):
+            await self._deny(context)
+        return resident_id, resident_uid(pod.uid, resident_id)
+
+    async def _deny(self, context: Context) -> NoReturn:
+        said = "This pod is not to speak for that."
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, said)
 
     def _certified(self, request: bytes, workload_id: str) -> bytes:
         """The certificate of a pod's door; empty for a pod that asks for none."""

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from windlass.api.clusters.v1 import clusters_pb2 as pb
 from windlass.kubernetes.names import engine_name
 from windlass_agent.executors.kubernetes.engines.observed import EngineRoot
+from windlass_agent.executors.kubernetes.engines.residents import Residents
 from windlass_agent.executors.kubernetes.observe.capacity import ClusterCapacity
 from windlass_agent.executors.kubernetes.observe.diagnosis import Diagnosis, failure, waits
 from windlass_agent.executors.kubernetes.observe.failures import missing_queue
@@ -31,7 +32,14 @@ from windlass_agent.kube.resources import (
 class EngineLauncher:
     """Calls that are all idempotent; they raise KubeError for errors that may pass."""
 
-    def __init__(self, kube: Kube, settings: ClusterSettings, capacity: ClusterCapacity):
+    def __init__(
+        self,
+        kube: Kube,
+        settings: ClusterSettings,
+        capacity: ClusterCapacity,
+        residents: Residents,
+    ):
+        self._residents = residents
         self._kube = kube
         self._settings = settings
         self._capacity = capacity
@@ -49,6 +57,8 @@ class EngineLauncher:
         queue = place.queue
         covered = self._capacity.covered(place.namespace, queue) if queue else None
         try:
+            if holder is not None and not holder.claim:
+                return self._residents.place(holder.uid, self._plan(workload, covered, holder))
             *companions, body = self._rendered(workload, covered, holder)
         except Unrenderable as error:
             return failure(error.reason, error.message)
@@ -84,8 +94,16 @@ class EngineLauncher:
         if workload.HasField("lease"):
             choice = self._capacity.choice(workload.lease.accelerator)
             return render_lease(workload, self._settings, covered, choice)
+        return render(self._plan(workload, covered, holder))
+
+    def _plan(
+        self,
+        workload: pb.Workload,
+        covered: Collection[str] | None,
+        holder: ClaimHolder | None,
+    ) -> EnginePlan:
         choice = self._capacity.choice(workload.engine.accelerator)
-        return render(EnginePlan.of(workload, self._settings, covered, choice, holder))
+        return EnginePlan.of(workload, self._settings, covered, choice, holder)
 
     async def _make_store(self, namespace: str) -> None:
         """Makes the claim for weights where it is missing; one that is there stays as it is."""
@@ -100,6 +118,9 @@ class EngineLauncher:
 
     async def delete(self, workload: pb.Workload, shown: EngineRoot | None) -> None:
         """Deletes an engine's objects; its open requests go on to their ends."""
+        if shown is not None and shown.is_resident:
+            self._residents.end(shown.uid, workload.id)
+            return
         namespace = shown.namespace if shown is not None else workload.placement.namespace
         name = shown.name if shown is not None else engine_name(workload.id)
         await self._remove(RESOURCECLAIMTEMPLATES.path(namespace, name))

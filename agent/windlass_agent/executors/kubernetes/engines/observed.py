@@ -28,7 +28,10 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRoot:
-    """The Deployment of an engine or its LeaderWorkerSet, reduced to the fields that matter."""
+    """The Deployment of an engine or its LeaderWorkerSet, reduced to the fields that matter.
+
+    What stands for a resident of another's pod has no object.
+    """
 
     resource: Resource
     workload: str
@@ -47,6 +50,10 @@ class EngineRoot:
     nodes: int = 1
     # Whether it holds devices for others, and has no keeper.
     is_lease: bool = False
+    # Whether those are processes of its pod.
+    hosts: bool = False
+    # Whether it is such a process: its uid is that of the pod.
+    is_resident: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +264,7 @@ def trim_deployment(resource: Resource, item: Object) -> EngineRoot | None:
         deleting="deletionTimestamp" in metadata,
         refusal=next(refusals, ""),
         is_lease=marks.get(labels.ROLE) == labels.LEASE_ROLE,
+        hosts=notes.get(labels.HOSTS) == "true",
     )
 
 

@@ -44,8 +44,8 @@ class ClusterCapacity:
         self._libraries = sorted(settings.libraries)
         self._engines = [*sorted(settings.engines.images), ADOPTED]
         self._trains = bool(settings.engines.trainers.image)
-        claimed = any(one.device_class for one in settings.accelerators)
-        self._shares_claims = self._trains and claimed
+        # By a claim, or in one pod where devices are counted.
+        self._shares_claims = self._trains and bool(settings.accelerators)
         self._each_engine = pb.EngineShare(
             gpus=settings.engines.gpus,
             cpu_millis=math.ceil(1000 * settings.engines.cpus),

@@ -91,7 +91,8 @@ class EnginePlan:
             names.label_value("Version", spec.draft_version_id)
             device = parts.accelerator(settings, gpus, place.queue, covered, choice.resource)
             if holder is not None:
-                parts.require_claimed(device)
+                parts.require_shared(device, holder)
+                _require_one_process(spec, holder)
             return cls(
                 workload=workload,
                 settings=settings,
@@ -129,9 +130,16 @@ class EnginePlan:
         """The claim that its weights lie in; none where it has several pods.
 
         Those come from a StatefulSet of LeaderWorkerSet's controller, which the policy of the claim
-        cannot tell from anybody's.
+        cannot tell from anybody's. Nor where it is a process of a pod that hosts others: each
+        could write there.
         """
-        return self.settings.engines.weights if self.nodes == 1 else WeightStore()
+        return self.settings.engines.weights if self._is_kept_alone else WeightStore()
+
+    @property
+    def _is_kept_alone(self) -> bool:
+        """True if none but its keeper can write where its weights are."""
+        is_hosted = self.holder is not None and not self.holder.claim
+        return self.nodes == 1 and not is_hosted
 
     @property
     def weights_bytes(self) -> int:
@@ -246,6 +254,15 @@ def _require_known(
         message = f"An engine on {spec.accelerator!r} needs GPUs, and asks for none."
         raise Unrenderable("NoAccelerator", message)
     settings.engines.priority_class_of(spec.priority, "")
+
+
+def _require_one_process(spec: pb.EngineWorkload, holder: ClaimHolder) -> None:
+    """Raises Unrenderable for a run of several processes in a pod that hosts others."""
+    if not holder.claim and spec.trainer.processes > 1:
+        raise Unrenderable(
+            "NoRoom",
+            "Runs of several processes do not share devices that are counted here.",
+        )
 
 
 def _nodes(

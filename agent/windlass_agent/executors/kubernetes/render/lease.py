@@ -1,7 +1,8 @@
-"""A lease: a Deployment of one pod that holds devices, and whose claim others join by its name.
+"""A lease: a Deployment of one pod that holds devices, and the memory of all who come.
 
-It is what Kueue admits, counts and preempts. It computes nothing: it asks for the memory of all who
-come, so that they find room on its node without a queue of their own.
+It is what Kueue admits, counts and preempts. Where devices are claimed it computes nothing: others
+join its claim by the name of that, on its node and without a queue of their own. Where they are
+counted, a launcher in it starts others as its processes.
 """
 
 from collections.abc import Collection
@@ -18,6 +19,7 @@ from windlass_agent.executors.kubernetes.render.engine_plan import (
     engine_labels,
     queue_labels,
 )
+from windlass_agent.executors.kubernetes.render.host import host_parts
 from windlass_agent.executors.kubernetes.render.parts import Object
 from windlass_agent.executors.kubernetes.settings import Accelerator, ClusterSettings
 from windlass_agent.inventory.shapes import NodeChoice
@@ -46,8 +48,9 @@ def render_lease(
         raise Unrenderable("NoAccelerator", message)
     choice = choice or NodeChoice()
     try:
-        device = parts.accelerator(settings, lease.gpus, place.queue, covered, choice.resource)
-        parts.require_claimed(device)
+        device = parts.require_shared(
+            parts.accelerator(settings, lease.gpus, place.queue, covered, choice.resource)
+        )
         marks = engine_labels(workload)
         metadata = {
             "name": names.engine_name(workload.id),
@@ -62,6 +65,8 @@ def render_lease(
         labels.GENERATION: str(workload.generation),
         labels.ENGINE_SPEC: digest(workload),
     }
+    if not device.device_class:
+        annotations[labels.HOSTS] = "true"
     template = _template(workload, settings, device, marks | queued, nodes)
     marked = metadata | {"labels": marks | queued, "annotations": annotations}
     return [
@@ -73,23 +78,26 @@ def render_lease(
 def _template(
     workload: pb.Workload,
     settings: ClusterSettings,
-    device: Accelerator | None,
+    device: Accelerator,
     marks: dict[str, str],
     nodes: dict[str, str],
 ) -> Object:
-    spec = parts.pod_spec(settings, device, names.engine_name(workload.id)) | {
-        "terminationGracePeriodSeconds": _END_SECONDS,
-        "containers": [_container(workload, settings, device)],
-    }
+    metadata: Object = {"labels": marks}
+    if device.device_class:
+        own: Object = {
+            "terminationGracePeriodSeconds": _END_SECONDS,
+            "containers": [_container(workload, settings, device)],
+        }
+    else:
+        noted, own = host_parts(workload, settings, device)
+        metadata |= noted
+    spec = parts.pod_spec(settings, device, names.engine_name(workload.id)) | own
     if nodes:
         spec["nodeSelector"] = nodes
-    made = {"metadata": {"labels": marks}, "spec": spec}
-    return merge(made, _of_the_engine(settings.engines.overlay))
+    return merge({"metadata": metadata, "spec": spec}, _of_the_engine(settings.engines.overlay))
 
 
-def _container(
-    workload: pb.Workload, settings: ClusterSettings, device: Accelerator | None
-) -> Object:
+def _container(workload: pb.Workload, settings: ClusterSettings, device: Accelerator) -> Object:
     image = settings.engines.keeper
     claims, _ = parts.devices(device, workload.lease.gpus)
     memory = {"memory": str(workload.lease.memory_bytes)}

@@ -65,23 +65,26 @@ def require_authority(settings: ClusterSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClaimHolder:
-    """A pod that holds devices, and the name of its claim, which others join."""
+    """A pod that holds devices, and the name of its claim, which others join.
+
+    The name is empty where devices are counted: who sits there is a process of the pod.
+    """
 
     name: str
     uid: str
     claim: str
 
 
-def require_claimed(device: Accelerator | None) -> None:
-    """Raises Unrenderable for what pods cannot share: no device, or a count of each pod's own."""
+def require_shared(device: Accelerator | None, holder: ClaimHolder | None = None) -> Accelerator:
+    """The device that is to be shared; raises Unrenderable for none, or another than is held."""
     if device is None:
         raise Unrenderable("NoAccelerator", "It is to share devices, and asks for none.")
-    if not device.device_class:
+    if holder is not None and bool(holder.claim) != bool(device.device_class):
         raise Unrenderable(
             "NoAccelerator",
-            f"Devices are shared by a claim, and {device.counted_as} is a counted resource here: "
-            "give the cluster an accelerator with a device_class (Dynamic Resource Allocation).",
+            f"Its lease holds devices of another accelerator than {device.counted_as}.",
         )
+    return device
 
 
 def pod_spec(
