@@ -36,7 +36,7 @@ async def _host(options: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stopped.set)
     # Whatever a former life of the container has left has no process any more.
     shutil.rmtree(options.folder, ignore_errors=True)
-    residents = PodResidents(private_folder(options.folder), _calls(options))
+    residents = PodResidents(private_folder(options.folder), _keeper(options))
     link = KeeperLink(options.agent, token=options.token_file, authority=options.agent_ca)
     calling = asyncio.create_task(link.host(residents.reports, residents.take))
     reaping = asyncio.create_task(_reap(residents))
@@ -55,9 +55,10 @@ async def _host(options: argparse.Namespace) -> None:
             raise one
 
 
-def _calls(options: argparse.Namespace) -> list[str]:
-    """The words by which keepers call the agent, as this one does."""
+def _keeper(options: argparse.Namespace) -> list[str]:
+    """The program of keepers, which call the agent as this one does."""
     return [
+        sys.executable, "-m", "windlass_agent.keeper",
         "--agent", options.agent,
         "--agent-ca", str(options.agent_ca),
         "--token-file", str(options.token_file),

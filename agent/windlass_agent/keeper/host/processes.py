@@ -36,18 +36,18 @@ log = telemetry.logger("host")
 class HostedProcesses:
     """A resident from its start until nothing of it is left.
 
-    `calls` are the words by which its keeper calls the agent. `end` is set once it has ended by
-    itself; `over` is set once no process and no file of it is there.
+    `keeper` is the program of its keeper, with the words by which that calls the agent. `end` is
+    set once it has ended by itself; `over` is set once no process and no file of it is there.
     """
 
-    def __init__(self, order: pb.Resident, folder: Path, calls: Sequence[str]):
+    def __init__(self, order: pb.Resident, folder: Path, keeper: Sequence[str]):
         self.order = order
         self.end: pb.ResidentEnd | None = None
         self.over = asyncio.Event()
         # Of the processes that this one waits for.
         self.waited: set[int] = set()
         self._folder = folder
-        self._calls = calls
+        self._keeper = keeper
         self._stopped = asyncio.Event()
         self._lines = LastLines(order.workload_id)
         self._group = 0
@@ -76,10 +76,9 @@ class HostedProcesses:
 
     async def _lived(self) -> pb.ResidentEnd:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-        private_folder(self._folder / "tmp")
+        private_folder(private_folder(self._folder) / "tmp")
         order = self.order
-        program = [sys.executable, "-m", "windlass_agent.keeper", *self._calls]
-        keeper = [*program, "--resident", order.workload_id, *order.keeper]
+        keeper = [*self._keeper, "--resident", order.workload_id, *order.keeper]
         watched = [self._program(keeper), self._kept(), self._bounds(), self._stopping()]
         tasks = [asyncio.create_task(one) for one in watched]
         try:

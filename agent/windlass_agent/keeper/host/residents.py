@@ -13,11 +13,11 @@ log = telemetry.logger("host")
 
 
 class PodResidents:
-    """Residents below a folder; `calls` are the words by which keepers call the agent."""
+    """Residents below a folder; `keeper` is the program of their keepers, as it calls the agent."""
 
-    def __init__(self, folder: Path, calls: Sequence[str]):
+    def __init__(self, folder: Path, keeper: Sequence[str]):
         self._folder = folder
-        self._calls = calls
+        self._keeper = keeper
         self._there: dict[str, HostedProcesses] = {}
         self._wanted: dict[str, pb.Resident] = {}
         self._kept = frozenset[str]()
@@ -82,7 +82,7 @@ class PodResidents:
 
     def _start(self, name: str, wish: pb.Resident) -> None:
         log.info("resident_starts", workload=name, slot=wish.slot)
-        one = self._there[name] = HostedProcesses(wish, self._folder / name, self._calls)
+        one = self._there[name] = HostedProcesses(wish, self._folder / name, self._keeper)
         living = asyncio.create_task(self._live(one), name=name)
         self._living.add(living)
         living.add_done_callback(self._living.discard)
