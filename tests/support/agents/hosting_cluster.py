@@ -233,9 +233,9 @@ class HostingCluster:
 
     async def close(self) -> None:
         """Ends all of it."""
+        await self.stop_agent()
         for one in self.leases.values():
             await self.end(one, signal.SIGTERM)
-        await self.stop_agent()
 
 
 def _any(value: object) -> Any:
