@@ -100,7 +100,8 @@ class HostingCluster:
     async def start_agent(self) -> None:
         """Begins a life of the agent, which knows what the cluster shows and no more."""
         self.looked = asyncio.Event()
-        hosts, keepers = Hosts(self.looked.set), Keepers(self.looked.set)
+        keepers = Keepers(self.looked.set)
+        hosts = Hosts(self.looked.set, keepers.drop)
         residents, there, nothing = Residents(hosts), _any(self), _any(None)
         settings = with_trainers(python=sys.executable).model_copy(
             update={

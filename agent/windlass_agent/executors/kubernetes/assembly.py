@@ -83,7 +83,8 @@ async def kubernetes_executor(
         looked=jobs_looked,
         changed=changed,
     )
-    keepers, hosts = Keepers(engines_looked.set), Hosts(engines_looked.set)
+    keepers = Keepers(engines_looked.set)
+    hosts = Hosts(engines_looked.set, keepers.drop)
     residents = Residents(hosts)
     engines = EnginePodDriver(
         cluster_id=cluster_id,

@@ -153,7 +153,7 @@ async def test_a_replica_that_fails_for_it_says_so_and_nothing_of_its_log() -> N
     async with kube_api(pods.handle) as kube:
         driver = EnginePodDriver(
             cluster_id="c-1", launcher=launcher, memory=lack_of(kube, "24576"),
-            informers=cluster, keepers=cluster, residents=Residents(Hosts(lambda: None)),
+            informers=cluster, keepers=cluster, residents=Residents(Hosts(lambda: None, print)),
             positions=dict, patience=PATIENCE, gpus=None, looked=asyncio.Event(),
             changed=lambda: None,
         )  # fmt: skip

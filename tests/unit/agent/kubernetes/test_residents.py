@@ -66,8 +66,8 @@ class Stage:
     """A driver whose cluster is what a test says."""
 
     def __init__(self) -> None:
-        self.hosts = Hosts(lambda: None)
         self.keepers = Keepers(lambda: None)
+        self.hosts = Hosts(lambda: None, self.keepers.drop)
         self.shown: dict[str, EngineSnapshot] = {"lease-1": EngineSnapshot(root=ROOT, pods=(HOST,))}
         nothing: Any = None
         stage: Any = self
@@ -371,7 +371,7 @@ async def test_only_the_pod_of_a_counted_lease_hosts(stage: Stage) -> None:
 
 
 async def test_the_second_call_of_a_host_ends_the_first() -> None:
-    hosts = Hosts(lambda: None)
+    hosts = Hosts(lambda: None, lambda _: None)
     first = hosts.begin("u", report())
     second = hosts.begin("u", report())
     assert first.superseded
@@ -382,7 +382,7 @@ async def test_the_second_call_of_a_host_ends_the_first() -> None:
 
 
 async def test_a_host_that_lost_its_processes_starts_those_that_are_wanted() -> None:
-    hosts = Hosts(lambda: None)
+    hosts = Hosts(lambda: None, lambda _: None)
     call = hosts.begin("u", report())
     hosts.want("u", keeper_pb2.Resident(workload_id="a", slot=0, digest="d"))
     hosts.want("u", keeper_pb2.Resident(workload_id="b", slot=1, digest="d"))
@@ -396,6 +396,43 @@ async def test_a_host_that_lost_its_processes_starts_those_that_are_wanted() -> 
     order = hosts.order(call)
     assert order is not None
     assert [one.workload_id for one in order.residents] == ["a"]
+
+
+async def test_a_resident_of_an_old_name_serves_by_no_old_word(stage: Stage) -> None:
+    call = await stage.hosting()
+    await stage.driver.apply(worker())
+    await stage.look()
+    stage.hosts.sent(call, stage.hosts.order(call))
+    stage.hosts.say(call, report(state("eng-1"), order=1))
+    keeper = stage.keepers.begin(resident_uid(HOST.uid, "eng-1"), SERVES)
+    await stage.look()
+    assert stage.phase("eng-1") == pb.PHASE_RUNNING
+    # Its container has ended with the launcher, and is there again.
+    call = stage.hosts.begin(HOST.uid, report())
+    stage.hosts.say(call, report(state("eng-1")))
+    await stage.look()
+    assert keeper.superseded
+    assert stage.phase("eng-1") == pb.PHASE_STARTING
+
+
+async def test_one_that_takes_its_pod_along_twice_has_failed(stage: Stage) -> None:
+    """As a container does that ends again and again before it serves."""
+    await stage.hosting()
+    await stage.driver.apply(worker())
+    end = Container(state="terminated", reason="OOMKilled", exit_code=137)
+    for number in range(3):
+        await stage.look()
+        stage.shown["lease-1"] = EngineSnapshot(
+            root=ROOT, pods=(replace(HOST, restarts=number, last_end=end if number else None),)
+        )
+        call = stage.hosts.begin(HOST.uid, report())
+        stage.hosts.say(call, report(state("eng-1")))
+        loads = keeper_pb2.EngineState(phase=pb.PHASE_STARTING, reason="Loading")
+        stage.keepers.begin(resident_uid(HOST.uid, "eng-1"), loads)
+        stage.driver._look()
+    said = stage.status("eng-1")
+    assert said is not None
+    assert (said.phase, said.reason) == (pb.PHASE_FAILED, "OutOfMemory")
 
 
 def test_what_a_pod_says_of_its_residents_is_bounded() -> None:

@@ -83,10 +83,14 @@ class HostedPod:
 
 
 class Hosts:
-    """The pods that call, by their uid. `changed` is called when one says something else."""
+    """The pods that call, by their uid. `changed` is called when one says something else.
 
-    def __init__(self, changed: Callable[[], None]):
+    `left` is called with the name of a resident's words once a pod has it no more.
+    """
+
+    def __init__(self, changed: Callable[[], None], left: Callable[[str], None]):
         self._changed = changed
+        self._left = left
         self._pods: dict[str, HostedPod] = {}
 
     def find(self, pod_uid: str) -> HostedPod | None:
@@ -119,8 +123,7 @@ class Hosts:
             for name, one in pod.leaving.items()
             if name in states
         }
-        _tell_ends(pod, states)
-        pod.states = states
+        self._take(pod, states)
         self._changed()
         return call
 
@@ -129,9 +132,7 @@ class Hosts:
         pod = self._pods.get(call.pod_uid)
         if pod is None or pod.call is not call:
             return
-        states = bounded(report)
-        _tell_ends(pod, states)
-        pod.states = states
+        self._take(pod, bounded(report))
         pod.leaving = {
             name: one
             for name, one in pod.leaving.items()
@@ -140,6 +141,12 @@ class Hosts:
         # Another may have its slot now.
         call.news.set()
         self._changed()
+
+    def _take(self, pod: HostedPod, states: dict[str, pb.ResidentState]) -> None:
+        _tell_ends(pod, states)
+        for name in pod.states.keys() - states.keys():
+            self._left(resident_uid(pod.call.pod_uid, name))
+        pod.states = states
 
     def want(self, pod_uid: str, resident: pb.Resident) -> None:
         """Has a pod start a resident; one that it has already goes on."""

@@ -85,6 +85,13 @@ class Keepers:
         """Forgets a call soon, unless its keeper comes back."""
         asyncio.get_running_loop().call_later(AWAY_SECONDS, self._forget, call)
 
+    def drop(self, uid: str) -> None:
+        """Forgets at once what is no more: another of its name says how it is itself."""
+        call = self._calls.pop(uid, None)
+        if call is not None:
+            call.superseded = True
+            call.news.set()
+
     def _forget(self, call: _Call) -> None:
         if self._calls.get(call.pod_uid) is call:
             del self._calls[call.pod_uid]

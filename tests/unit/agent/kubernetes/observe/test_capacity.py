@@ -56,6 +56,22 @@ async def test_it_says_what_an_engine_takes_that_asks_for_nothing() -> None:
         assert serves.each_engine == pb.EngineShare(gpus=2, cpu_millis=500)
 
 
+@pytest.mark.parametrize(
+    "device", [{"resource": "nvidia.com/gpu"}, {"device_class": "gpu.example.com"}]
+)
+async def test_trainers_may_share_devices_of_either_kind(device: dict[str, str]) -> None:
+    given: dict[str, Any] = {"accelerators": [device]}
+    trains = {"engines": {"trainers": {"image": "runner:1"}}}
+    async with Kube(Access("http://127.0.0.1:1", None, nobody)) as kube:
+        informers = ClusterInformers(kube)
+        for asked, shares in ((given | trains, True), (given, False)):
+            settings = ClusterSettings.model_validate(asked)
+            found = ClusterCapacity(informers, settings, lambda: None).capacity(0)
+            assert found.shares_claims is shares
+        nothing = ClusterSettings.model_validate(trains | {"accelerators": []})
+        assert not ClusterCapacity(informers, nothing, lambda: None).capacity(0).shares_claims
+
+
 KINDS = {
     "nodes", "local_queues", "cluster_queues", "flavors", "device_classes", "slices",
 }  # fmt: skip
