@@ -60,7 +60,9 @@ def engine_section(document: dict[str, Any], vllm: Path | None = None) -> dict[s
 def from_outside(space: str, host: str) -> dict[str, Any]:
     """Lets this machine in, where the agent runs that would else be a pod of its namespace."""
     selector = {"matchLabels": {"windlass.dev/kind": "engine"}}
-    rule = {"from": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": [{"port": 8443}]}
+    # A pod that hosts others has a door for each.
+    ports = [{"port": 8443, "endPort": 8506}]
+    rule = {"from": [{"ipBlock": {"cidr": f"{host}/32"}}], "ports": ports}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

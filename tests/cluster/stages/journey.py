@@ -3,7 +3,7 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -106,10 +106,12 @@ class Journey:
         self.agents[name] = stack.enter_context(agent)
         self.ids[name] = self.agents[name].cluster_id
 
-    def share_out(self, name: str, *, memory: int, cpus: int = 2) -> None:
+    def share_out(
+        self, name: str, *, memory: int, cpus: int = 2, devices: Mapping[str, int] | None = None
+    ) -> None:
         """One queue for all teams of a cluster, which urgent ones preempt others in."""
         cluster = self.clusters[name]
-        room = {"cpu": cpus, "memory": memory}
+        room = {"cpu": cpus, "memory": memory, **(devices or {})}
         quotas = [
             {"flavor": self.queue, "resource": resource, "nominal": nominal}
             for resource, nominal in room.items()

@@ -229,10 +229,12 @@ def training_stage(
     *,
     quota_bytes: int = QUOTA_BYTES,
     seats: dict[str, Any] | None = None,
+    counted: str = "",
 ) -> Iterator[TrainingStage]:
     """A stage whose server trains on this machine where no cluster is named.
 
-    With `seats`, that section of its settings, pods of the cluster claim devices.
+    With `seats`, that section of its settings, pods of the cluster claim devices, or have one of a
+    resource that is `counted`.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("TINKER_TELEMETRY", "0")
@@ -253,8 +255,9 @@ def training_stage(
             if seats:
                 # The node has few processors, of which others have most.
                 engines["cpus"] = 0.05
-                device = {"device_class": cluster.device_class(), "device": "cpu"}
-                found["accelerators"] = [device | {"queues": [made.queue]}]
+                claimed = {"device_class": cluster.device_class()}
+                device = {"resource": counted} if counted else claimed
+                found["accelerators"] = [device | {"device": "cpu", "queues": [made.queue]}]
             return found | {"patience": {"setup": 3}, "engines": engines}
 
         agent = joined(
@@ -262,7 +265,9 @@ def training_stage(
         )
         made.agents[CLUSTER] = stack.enter_context(agent)
         made.ids[CLUSTER] = made.agents[CLUSTER].cluster_id
-        made.share_out(CLUSTER, memory=quota_bytes)
+        if counted:
+            cluster.offer(counted, 1)
+        made.share_out(CLUSTER, memory=quota_bytes, devices={counted: 1} if counted else {})
         with Client(windlass.url, windlass.owner_key) as client:
             client.models.import_folder(BASE, base, for_everyone=True)
         for name, urgent in (("readers", False), ("urgent", True)):
