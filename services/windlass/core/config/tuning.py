@@ -110,7 +110,7 @@ class SeatsSection(Section):
         {},
         max_length=64,
         description="Clusters, by name, in which the trainers and samplers of a project share "
-        "devices by one claim (Dynamic Resource Allocation), each with `device_bytes`, "
+        "devices, by one claim or as processes of one pod, each with `device_bytes`, "
         "`host_bytes`, `max_residents`, `gpus`, `accelerator`, `program_bytes` and "
         "`rest_seconds`; in others each has devices of its own.",
     )
