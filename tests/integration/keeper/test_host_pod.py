@@ -17,7 +17,8 @@ from tests.support.agents.hosting_cluster import (
 )
 from tests.support.factories import tuning_engines as make
 from tests.support.waiting import until
-from tests.unit.agent.kubernetes.render.test_lease import GIB, lease
+from tests.unit.agent.kubernetes.render.test_engine import GIB
+from tests.unit.agent.kubernetes.render.test_lease import lease
 from tests.unit.agent.kubernetes.render.test_trainer_pods import trainer
 
 from windlass.api.clusters.v1 import clusters_pb2 as pb

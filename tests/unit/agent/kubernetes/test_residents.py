@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.unit.agent.kubernetes.render.test_lease import COUNTED, GIB, lease
+from tests.unit.agent.kubernetes.render.test_engine import GIB
+from tests.unit.agent.kubernetes.render.test_lease import COUNTED, lease
 from tests.unit.agent.kubernetes.render.test_trainer_pods import trainer, with_trainers
 from tests.unit.agent.kubernetes.test_tracked_engine import PATIENCE, POD, deployment, told
 
@@ -16,7 +17,7 @@ from windlass.kubernetes.names import engine_name
 from windlass.tunnel.authority import Authority
 from windlass_agent.executors.kubernetes.engines.driver import EnginePodDriver
 from windlass_agent.executors.kubernetes.engines.holders import held, holder_of
-from windlass_agent.executors.kubernetes.engines.hosts import Hosts, bounded, resident_uid
+from windlass_agent.executors.kubernetes.engines.hosts import HostCall, Hosts, bounded, resident_uid
 from windlass_agent.executors.kubernetes.engines.keepers import Keepers, KeeperServicer
 from windlass_agent.executors.kubernetes.engines.launching import EngineLauncher
 from windlass_agent.executors.kubernetes.engines.observed import EngineSnapshot, trim_deployment
@@ -98,6 +99,12 @@ class Stage:
         said = self.status(name)
         return said.phase if said is not None else None
 
+    def order(self, call: HostCall) -> keeper_pb2.HostOrder:
+        """The order that the host is told next."""
+        found = self.hosts.order(call)
+        assert found is not None
+        return self.hosts.sent(call, found)
+
     async def hosting(self, *states: keeper_pb2.ResidentState) -> Any:
         """The call of the host, after its lease was told."""
         await self.driver.apply(MADE)
@@ -123,7 +130,7 @@ async def test_a_resident_is_ordered_runs_by_its_keeper_and_ends_when_its_host_s
     for name in ("eng-1", "eng-2"):
         await stage.driver.apply(worker(name))
     await stage.look()
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert [(one.workload_id, one.slot) for one in order.residents] == [("eng-1", 0), ("eng-2", 1)]
     stage.hosts.say(call, report(state("eng-1"), state("eng-2", 1), order=1))
     stage.keepers.begin(resident_uid(HOST.uid, "eng-2"), SERVES)
@@ -139,7 +146,7 @@ async def test_a_resident_is_ordered_runs_by_its_keeper_and_ends_when_its_host_s
     )
     await stage.look()
     assert stage.phase("eng-2") == pb.PHASE_STOPPING
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert [one.workload_id for one in order.residents] == ["eng-1"]
     assert not order.kept
     stage.hosts.say(call, report(state("eng-1"), order=1))
@@ -154,7 +161,7 @@ async def test_who_ends_by_itself_has_failed_in_words_without_its_output(stage: 
     call = await stage.hosting()
     await stage.driver.apply(worker())
     await stage.look()
-    stage.hosts.sent(call, stage.hosts.order(call))
+    stage.order(call)
     end = keeper_pb2.ResidentEnd(code=137, last_lines="of a request")
     stage.hosts.say(call, report(state("eng-1", end=end), order=1))
     await stage.look()
@@ -164,7 +171,7 @@ async def test_who_ends_by_itself_has_failed_in_words_without_its_output(stage: 
     assert "137" in said.message
     assert "request" not in said.message
     # It is ordered no more, so that its folder goes.
-    assert not stage.hosts.order(call).residents
+    assert not stage.order(call).residents
 
 
 @pytest.mark.parametrize(
@@ -194,7 +201,7 @@ async def test_a_lost_host_loses_all_its_residents(stage: Stage) -> None:
     call = await stage.hosting()
     await stage.driver.apply(worker())
     await stage.look()
-    stage.hosts.sent(call, stage.hosts.order(call))
+    stage.order(call)
     stage.hosts.say(call, report(state("eng-1"), order=1))
     stage.keepers.begin(resident_uid(HOST.uid, "eng-1"), SERVES)
     await stage.look()
@@ -215,7 +222,7 @@ async def test_residents_are_adopted_after_the_agents_restart_and_the_unwanted_e
     call = await stage.hosting(state("eng-1", 3), state("old", 1))
     await stage.driver.apply(worker("new"))
     await stage.look()
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert sorted(order.kept) == ["eng-1", "old"], "it may be about to hear of them"
     assert not order.residents, "nobody begins beside them"
     assert stage.status("eng-1") is None
@@ -226,11 +233,11 @@ async def test_residents_are_adopted_after_the_agents_restart_and_the_unwanted_e
     assert stage.driver.door_port("eng-1") == 8446
     monkeypatch.setattr(module, 0.0)
     await stage.look()
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert order.kept == ["eng-1"]
     stage.hosts.say(call, report(state("eng-1", 3), order=order.number))
     await stage.look()
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert [(one.workload_id, one.slot) for one in order.residents] == [("new", 0)]
 
 
@@ -238,12 +245,12 @@ async def test_a_resident_that_changes_is_started_anew(stage: Stage) -> None:
     call = await stage.hosting(state("eng-1", 0, digest="of another spec"))
     await stage.driver.apply(worker())
     await stage.look()
-    order = stage.hosts.sent(call, stage.hosts.order(call))
+    order = stage.order(call)
     assert not order.kept
     assert not order.residents
     stage.hosts.say(call, report(order=order.number))
     await stage.look()
-    assert [one.digest for one in stage.hosts.order(call).residents] == [digest(worker())]
+    assert [one.digest for one in stage.order(call).residents] == [digest(worker())]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +409,7 @@ async def test_a_resident_of_an_old_name_serves_by_no_old_word(stage: Stage) -> 
     call = await stage.hosting()
     await stage.driver.apply(worker())
     await stage.look()
-    stage.hosts.sent(call, stage.hosts.order(call))
+    stage.order(call)
     stage.hosts.say(call, report(state("eng-1"), order=1))
     keeper = stage.keepers.begin(resident_uid(HOST.uid, "eng-1"), SERVES)
     await stage.look()
