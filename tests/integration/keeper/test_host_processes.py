@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.support.processes.windlass import free_port
-from tests.support.waiting import until
+from tests.support.waiting import stays, until
 
 from windlass.api.keeper.v1 import keeper_pb2 as pb
 from windlass_agent.keeper.host import processes
@@ -163,8 +163,7 @@ async def test_one_that_is_kept_goes_on_without_an_order(pod: Pod) -> None:
     pod.order(resident())
     pids = await pod.runs("a")
     pod.order(kept=("a", "unheard-of"))
-    await asyncio.sleep(0.1)
-    assert pod.running("a") == pids
+    await stays(lambda: pod.running("a") == pids)
     assert list(pod.states()) == ["a"]
 
 

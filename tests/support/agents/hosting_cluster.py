@@ -7,7 +7,7 @@ the real ones; the launcher is a process of this machine in the place of a conta
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -96,10 +96,13 @@ class HostingCluster:
     driver: EnginePodDriver = field(init=False)
     looked: asyncio.Event = field(init=False)
     server: Any = None
+    # Whether nodes take another pod.
+    has_room: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start_agent(self) -> None:
         """Begins a life of the agent, which knows what the cluster shows and no more."""
         self.looked = asyncio.Event()
+        self.has_room.set()
         keepers = Keepers(self.looked.set)
         hosts = Hosts(self.looked.set, keepers.drop)
         residents, there, nothing = Residents(hosts), _any(self), _any(None)
@@ -149,6 +152,19 @@ class HostingCluster:
         found = (one for one in self.driver.statuses() if one.workload_id == name)
         return next(found, pb.WorkloadStatus())
 
+    async def follow(self, say: Callable[..., None]) -> None:
+        """Has `say` called with each status that differs and each end, until cancelled."""
+        told: dict[str, pb.WorkloadStatus] = {}
+        while True:
+            now = {one.workload_id: one for one in self.driver.statuses()}
+            for name in told.keys() - now.keys():
+                say(name, pb.PHASE_STOPPED)
+            for name, one in now.items():
+                if one != told.get(name):
+                    say(name, one.phase, one.reason, one.message)
+            told = now
+            await asyncio.sleep(0.05)
+
     async def reaches(self, name: str, phase: Any, reason: str = "") -> pb.WorkloadStatus:
         """Waits for a workload to be in a phase."""
 
@@ -189,6 +205,7 @@ class HostingCluster:
         root = trim_deployment(DEPLOYMENTS, made)
         assert root is not None
         assert root.hosts
+        await self.has_room.wait()
         self.leases[root.workload] = await self._launch(root, made["spec"]["template"])
         self.looked.set()
         return made

@@ -56,7 +56,7 @@ class CountedCluster(FakeCluster):
         super().__init__()
         self.agent = agent
         self.model = model
-        self.task = asyncio.create_task(self._pass_on())
+        self.task = asyncio.create_task(agent.follow(self.say))
 
     async def PutWorkload(self, request: pb.PutWorkloadRequest) -> None:
         made = pb.Workload()
@@ -68,18 +68,6 @@ class CountedCluster(FakeCluster):
                 self.ever.append(made)
             self.known[made.id] = made
         await self.agent.apply(made)
-
-    async def _pass_on(self) -> None:
-        told: dict[str, pb.WorkloadStatus] = {}
-        while True:
-            now = {one.workload_id: one for one in self.agent.driver.statuses()}
-            for name in told.keys() - now.keys():
-                self.say(name, pb.PHASE_STOPPED)
-            for name, one in now.items():
-                if one != told.get(name):
-                    self.say(name, one.phase, one.reason, one.message)
-            told = now
-            await asyncio.sleep(0.05)
 
 
 class DoorSocket:
@@ -194,10 +182,12 @@ async def test_two_trainers_of_one_pod_take_turns_to_the_bit_and_come_back_on_th
         assert await step(*first) == expected[0]
         assert len(pids & {one.pid for one in trainers()}) == 1
         assert len(cluster.running("lease")) == 1
+        cluster.agent.has_room.clear()
         del cluster.agent.leases[lease.id]
         await cluster.agent.end(hosted, signal.SIGKILL)
         cluster.agent.looked.set()
-        await until(lambda: not hosted.left())
+        await until(lambda: not hosted.left() and lease.id not in cluster.known)
+        cluster.agent.has_room.set()
         for trainer, run in both:
             with pytest.raises((TrainerLost, RunNotOpen)):
                 await step(trainer, run)

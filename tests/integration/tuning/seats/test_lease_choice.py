@@ -67,10 +67,10 @@ async def test_it_is_a_lease_where_the_operator_shares_devices_and_else_a_pod() 
     await chosen(pb.Cluster(id="c-2", name="west")).give_up(WORKLOAD)
 
 
-async def test_a_cluster_whose_devices_are_counted_refuses_what_is_to_share_them() -> None:
-    counted = chosen(pb.Cluster(id="c-1", name="east", capacity=pb.Capacity(trains=True)))
+async def test_a_cluster_that_says_it_shares_no_devices_refuses_what_is_to_share_them() -> None:
+    older = chosen(pb.Cluster(id="c-1", name="east", capacity=pb.Capacity(trains=True)))
     with pytest.raises(SeatRefused, match=r"east cannot share devices: .*no accelerator"):
-        await counted.take(WORKLOAD, "p")
+        await older.take(WORKLOAD, "p")
 
 
 @pytest.fixture
