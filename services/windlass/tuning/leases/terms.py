@@ -44,7 +44,7 @@ class LeaseTerms:
         return Demand(device, own + KEEPER_BYTES, GPU_RESIDUE_BYTES)
 
     def resources(self, demand: Demand) -> PodResources:
-        """What the pod of a process is to have: all devices, which it shares, and its memory."""
+        """Resources of the pod of a process: all devices, which it shares, and its memory."""
         given = self.section
         return PodResources(given.gpus, given.accelerator, demand.host_bytes - KEEPER_BYTES)
 
