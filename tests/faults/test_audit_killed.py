@@ -33,7 +33,9 @@ def test_rows_outlive_kill_9(database_url: str, tmp_path: Path) -> None:
         with windlass.http() as http:
 
             def told() -> list[str]:
-                rows = http.get("/v1/audit_events", params={"limit": 100, "order": "asc"}).json()["data"]
+                rows = http.get("/v1/audit_events", params={"limit": 100, "order": "asc"}).json()[
+                    "data"
+                ]
                 ours = [one["request_id"] for one in rows if one["action"].endswith("Project")]
                 return ours if len(ours) >= len(asked) else []
 
