@@ -1,4 +1,4 @@
-"""CPU time of each test: `build/durations.json`, and the ten slowest at the end.
+"""CPU time of each test: `build/durations.json`, and the dearest folders and tests at the end.
 
 Seconds of processor time, of the test's own process and of every process below it, living or
 waited for; unlike seconds of the clock they say the same on a busy machine. A fixture of a wider
@@ -16,6 +16,7 @@ from tests.cluster.provision.lease import SUPERVISOR
 
 FILE = Path(__file__).parent.parent / "build" / "durations.json"
 _SHOWN = 10
+_FOLDERS = 30
 _TICKS = os.sysconf("SC_CLK_TCK")
 _COST = "cpu_seconds"
 
@@ -65,8 +66,11 @@ class Collected:
             for name, cost in sorted(self.costs.items(), key=lambda each: -each[1]["cpu"])
         }
         FILE.write_text(json.dumps(rounded, indent=0) + "\n")
-        total = sum(cost["cpu"] for cost in rounded.values())
+        costs = {name: cost["cpu"] for name, cost in rounded.items()}
+        total = sum(costs.values())
         terminalreporter.section(f"{total / 60:.1f} min of processor time; the dearest")
+        for folder, (number, seconds) in list(by_folder(costs).items())[:_FOLDERS]:
+            terminalreporter.line(f"{seconds / 60:7.1f} min of {number:5} tests in {folder}")
         for name, cost in list(rounded.items())[:_SHOWN]:
             terminalreporter.line(f"{cost['cpu']:7.1f} s ({cost['clock']:6.1f} s long) {name}")
 
@@ -75,6 +79,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collects where there is no other process to collect it."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collected(), "durations-collected")
+
+
+def by_folder(costs: dict[str, float]) -> dict[str, tuple[int, float]]:
+    """The number of tests and their seconds by the two folders above them, the dearest first."""
+    found: dict[str, tuple[int, float]] = {}
+    for name, seconds in costs.items():
+        folder = "/".join(name.partition("::")[0].split("/")[:-1][:3])
+        number, total = found.get(folder, (0, 0.0))
+        found[folder] = number + 1, total + seconds
+    return dict(sorted(found.items(), key=lambda each: -each[1][1]))
 
 
 def processor_seconds() -> float:

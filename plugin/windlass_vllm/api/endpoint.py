@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from windlass_vllm import settings
+from windlass_vllm.api.newest_version import NewestVersionFirst
 from windlass_vllm.api.reported_steps import ReportedSteps
 from windlass_vllm.api.requests import Bounds
 from windlass_vllm.api.routes import TrainRoutes
@@ -34,6 +35,7 @@ class TrainingEndpoint:
             routes = TrainRoutes(lambda: self._settings.key, self._started)
             app.router.routes.extend(routes.routes())
             app.add_middleware(ReportedSteps, counts=self._counts)
+            app.add_middleware(NewestVersionFirst, is_behind=self._is_behind)
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes jobs from now on; an engine that cannot be trained serves all the same."""
@@ -58,6 +60,9 @@ class TrainingEndpoint:
 
     def _counts(self) -> tuple[int, int] | None:
         return self._training.counts() if self._training else None
+
+    def _is_behind(self) -> bool:
+        return self._training is not None and self._training.is_behind
 
     def _started(self) -> EngineTraining:
         if self._training is None:

@@ -61,11 +61,13 @@ class EngineTraining:
         self._fence = ServingFence(engine, settings.fence_seconds)
         progress = self._run.progress() if self._run else None
         # The engine serves what its folder has, which is older than the newest version.
-        self._is_behind = progress is not None
+        self._is_behind = self.is_behind = progress is not None
         if progress:
             self._counter.start(progress.counted)
 
     running: EngineJob | None
+    is_behind: bool
+    """Whether the engine has just started, and has not tried to put its newest version in place."""
 
     async def submit(self, request: TrainRequest) -> EngineJob:
         """Returns a job that is on the disk, where there is a folder for it; raises Refused."""
@@ -88,6 +90,7 @@ class EngineTraining:
                 await self._put_back(await self._worker.attached())
             except Exception:
                 _log.exception("the newest version was not put back; the next job tries it again")
+            self.is_behind = False
         while True:
             job = self.running = await self.queue.next()
             ended = await self._ended(job)

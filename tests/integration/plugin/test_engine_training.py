@@ -236,10 +236,11 @@ def test_jobs_are_cancelled_and_end_in_time(engine: TrainedVllm) -> None:
 
 @pytest.mark.long
 def test_an_engine_that_loads_anew_is_trained_anew(engine: TrainedVllm) -> None:
+    # Jobs that were cancelled before have left what nobody knows.
+    loads_anew(engine)
     engine.ended(engine.train(lesson()))
     assert answers(engine) == [ANSWER] * len(HELD_OUT)
-    engine.post("/collective_rpc", {"method": "reload_weights"}).raise_for_status()
-    engine.post("/reset_prefix_cache").raise_for_status()
+    loads_anew(engine)
     assert ANSWER not in answers(engine)
     engine.post("/sleep?level=1").raise_for_status()
     asleep = engine.ended(engine.train(lesson()))
@@ -247,6 +248,12 @@ def test_an_engine_that_loads_anew_is_trained_anew(engine: TrainedVllm) -> None:
     engine.post("/wake_up").raise_for_status()
     assert engine.ended(engine.train(lesson()))["status"] == "succeeded"
     assert answers(engine) == [ANSWER] * len(HELD_OUT)
+
+
+def loads_anew(engine: TrainedVllm) -> None:
+    """Has the engine serve its model's folder again."""
+    engine.post("/collective_rpc", {"method": "reload_weights"}).raise_for_status()
+    engine.post("/reset_prefix_cache").raise_for_status()
 
 
 @pytest.mark.long

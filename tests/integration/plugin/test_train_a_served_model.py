@@ -291,27 +291,6 @@ def test_a_server_that_was_stopped_goes_on_with_what_was_learned(
     assert ended(tenants, again)["state"] == "succeeded"
 
 
-def test_a_deactivated_engine_saves_first_what_it_has_learned(
-    tenants: Tenants, taught: str
-) -> None:
-    rest = asked(tenants, f"/v1/engines/{MODEL}/train", lesson(learning_rate=0.001)).json()["id"]
-    assert ended(tenants, rest)["state"] == "succeeded"
-    text, before = answered(tenants, MODEL)
-    with tenants.member.http() as http:
-        http.delete(f"/v1/servings/{MODEL}").raise_for_status()
-
-    def saved() -> str:
-        newest = listed(tenants)[0]
-        return str(newest["checkpoint_model"]) if newest["is_checkpoint"] else ""
-
-    name = wait_until(saved, seconds=SECONDS)
-    assert ":auto:" in name
-    again, logprobs = answered(tenants, name)
-    assert again == text
-    assert logprobs == pytest.approx(before, abs=1e-3)
-
-
-@pytest.mark.long
 @pytest.mark.usefixtures("taught")
 def test_good_answers_of_traffic_train_it(tenants: Tenants) -> None:
     """What consented requests were answered is a lesson, by the engine's own token ids."""
@@ -370,3 +349,23 @@ def test_a_shadow_is_put_in_place_by_so_many_steps_at_once(tenants: Tenants) -> 
     found = ended(tenants, begun)
     assert (found["state"], found["mode"], found["steps"]) == ("succeeded", "shadow", 20), found
     assert len({one % 10 for one in seen}) == 1
+
+
+def test_a_deactivated_engine_saves_first_what_it_has_learned(
+    tenants: Tenants, taught: str
+) -> None:
+    rest = asked(tenants, f"/v1/engines/{MODEL}/train", lesson(learning_rate=0.001)).json()["id"]
+    assert ended(tenants, rest)["state"] == "succeeded"
+    text, before = answered(tenants, MODEL)
+    with tenants.member.http() as http:
+        http.delete(f"/v1/servings/{MODEL}").raise_for_status()
+
+    def saved() -> str:
+        newest = listed(tenants)[0]
+        return str(newest["checkpoint_model"]) if newest["is_checkpoint"] else ""
+
+    name = wait_until(saved, seconds=SECONDS)
+    assert ":auto:" in name
+    again, logprobs = answered(tenants, name)
+    assert again == text
+    assert logprobs == pytest.approx(before, abs=1e-3)

@@ -45,7 +45,7 @@ class EngineHoldStore:
     async def hold(self, hold: EngineHold) -> None:
         """Takes an engine for a run, or keeps it; raises FailedPrecondition while another has it.
 
-        A run has one engine at a time.
+        A run has one engine at a time: one that it had of another version is free.
         """
         values = asdict(hold) | {"until": CLOCK + HELD_SECONDS}
         statement = insert(held_engines).values(values)
@@ -54,10 +54,12 @@ class EngineHoldStore:
             set_=values,
             where=sa.or_(held_engines.c.run_id == hold.run_id, sa.not_(_IS_HELD)),
         )
+        others = held_engines.c.run_id == hold.run_id, held_engines.c.version_id != hold.version_id
         async with self._database.begin() as connection:
             taken = (await connection.execute(statement.returning(held_engines.c.run_id))).first()
-        if taken is None:
-            raise engine_held(hold.model)
+            if taken is None:
+                raise engine_held(hold.model)
+            await connection.execute(held_engines.delete().where(*others))
 
     async def release(self, project_id: str, run_id: str) -> None:
         """Gives a run's engine back; one that it does not have stays as it is."""

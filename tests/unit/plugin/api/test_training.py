@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.support.waiting import until
 
 from windlass_vllm.api import training as training_module
 from windlass_vllm.api.attached_worker import TrainedEngine
@@ -19,7 +20,7 @@ from windlass_vllm.api.job_files import JobFiles
 from windlass_vllm.api.jobs import EngineJob, JobQueue
 from windlass_vllm.api.requests import Bounds, TrainRequest, read_request
 from windlass_vllm.api.training import EngineTraining
-from windlass_vllm.run_folder import RunFolder
+from windlass_vllm.run_folder import RunFolder, SavedProgress
 from windlass_vllm.settings import EngineTrainingSettings
 
 BOUNDS = Bounds(vocabulary=9, context=9)
@@ -100,6 +101,25 @@ async def test_a_job_that_was_cancelled_ends_with_the_next_server(folder: Path) 
     await written(folder, is_cancelled=True, steps=7)
     job = await ran(folder, BrokenEngine(errored=False))
     assert (job.state, job.steps) == ("cancelled", 0)
+
+
+async def test_an_engine_is_behind_until_the_newest_version_was_tried(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it cannot be put back: it serves what its own folder has, and the log says why."""
+    engine = cast(TrainedEngine, BrokenEngine(errored=False))
+    without = EngineTraining(engine, "model", BOUNDS, settings(folder / "other"))
+    assert not without.is_behind
+    without.close()
+    saved = SavedProgress("step-3", 3)
+    monkeypatch.setattr(RunFolder, "progress", lambda _: saved)
+    training = EngineTraining(engine, "model", BOUNDS, settings(folder))
+    assert training.is_behind
+    running = asyncio.create_task(training.run())
+    await until(lambda: not training.is_behind)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    training.close()
 
 
 @pytest.mark.parametrize("errored", [True, False])
