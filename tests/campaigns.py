@@ -9,6 +9,7 @@ CAMPAIGNS = {
     "cluster/engines/test_groups.py": "groups are rendered, and one serves in test_engine_pods.py",
     "cluster/federation/test_federation.py": "integration/federation",
     "cluster/tuning/test_adapters.py": "contract/tuning/full_parameters/test_elsewhere.py",
+    "cluster/tuning/test_hosted_leases.py": "integration/tuning/seats/test_hosted_trainers.py",
     "cluster/tuning/test_shared_leases.py": "integration/tuning/seats/test_leased_trainers.py",
     "e2e/first_hour/test_first_hour.py": "e2e/test_demo.py and e2e/test_main_path.py",
     "e2e/test_fuzz.py": "e2e/test_openapi.py asks every operation",
