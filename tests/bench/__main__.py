@@ -72,7 +72,7 @@ FAMILIES = {
         "tuning_operations": (3.0, 0.7),
         "tuning_body": (0.5, 0.2),
         "tuning_crowd": (1.0, 0.3),
-        "turns": (4.0, 1.0),
+        "turns": (13.0, 1.0),
         "lost_trainer": (1.5, 0.7),
         "weight_delta": (1.0, 0.2),
     },

@@ -62,12 +62,13 @@ class EngineTraining:
         progress = self._run.progress() if self._run else None
         # The engine serves what its folder has, which is older than the newest version.
         self._is_behind = self.is_behind = progress is not None
+        self._is_mixed = False
         if progress:
             self._counter.start(progress.counted)
 
     running: EngineJob | None
     is_behind: bool
-    """Whether the engine has just started, and has not tried to put its newest version in place."""
+    """Whether the engine would answer with weights that are older than its newest version's."""
 
     async def submit(self, request: TrainRequest) -> EngineJob:
         """Returns a job that is on the disk, where there is a folder for it; raises Refused."""
@@ -86,11 +87,7 @@ class EngineTraining:
     async def run(self) -> None:
         """Does job after job until it is cancelled, or the engine has died; no job ends it."""
         if self._is_behind:
-            try:
-                await self._put_back(await self._worker.attached())
-            except Exception:
-                _log.exception("the newest version was not put back; the next job tries it again")
-            self.is_behind = False
+            await self._catch_up()
         while True:
             job = self.running = await self.queue.next()
             ended = await self._ended(job)
@@ -107,6 +104,20 @@ class EngineTraining:
                 _log.warning("the end of %s is not on the disk: %s", job.name, error)
                 job.end()
             self.running = None
+
+    async def _catch_up(self) -> None:
+        """Puts the newest version in place, which a busy machine may need several tries for.
+
+        Without it the engine serves what its own folder has, but never a mixture of both.
+        """
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                await self._put_back(await self._worker.attached())
+                return
+            except Exception:
+                _log.exception("the newest version was not put back; the next job tries it again")
+                await self._worker.detach()
+        self.is_behind = self._is_mixed
 
     def close(self) -> None:
         """Removes the folder in memory; a worker ends with this process."""
@@ -197,7 +208,7 @@ class EngineTraining:
             raise Refused("worker_died", "the worker died while it put the newest version back")
         if ended.state != "succeeded":
             raise Refused(ended.reason, ended.message)
-        self._is_behind = False
+        self._is_behind = self.is_behind = self._is_mixed = False
 
     async def _exchange(
         self,
@@ -213,6 +224,7 @@ class EngineTraining:
                 if isinstance(message, Ready) or message.job != name:
                     continue
                 if isinstance(message, Fence):
+                    self._is_mixed = self._is_mixed or name == _PUT_BACK
                     await self._fence.hold(name, process)
                 elif isinstance(message, Applied):
                     await self._fence.release()

@@ -23,6 +23,8 @@ from windlass.inference_api.routes import ABORT
 PATH = "/v1/chat/completions"
 # Read by the byte, and longer than what the engine generates for it.
 LONG: Any = [{"role": "user", "content": "word " * 1600}]
+# Most of a minute's tokens: a slow machine has not given them back when they are looked at.
+DEAR: Any = [{"role": "user", "content": "word " * 4000}]
 HI: Any = [{"role": "user", "content": "the quick brown fox"}]
 LIMIT = 6000
 
@@ -67,7 +69,7 @@ async def test_a_client_that_leaves_before_an_answer_pays_an_estimate(
 ) -> None:
     engine.handler = endless
     chats = front.openai().chat.completions
-    asking = asyncio.create_task(chats.create(model="toy", messages=LONG, stream=streams))
+    asking = asyncio.create_task(chats.create(model="toy", messages=DEAR, stream=streams))
     await until(lambda: engine.requests)
     asking.cancel()
     async with soon(2):

@@ -65,7 +65,10 @@ def _processes() -> Iterator[tuple[int, str, int, int]]:
             with suppress(OSError):
                 # The command's name is in parentheses, and may have any.
                 _, _, rest = (path / "stat").read_text(errors="replace").rpartition(")")
-                state, parent, group, *_ = rest.split()
+                state, parent, group, *more = rest.split()
+                if state == "Z" and int(more[14]) > 1:
+                    # Its first thread has ended, and others hold all that it has.
+                    state = "D"
                 yield int(path.name), state, int(parent), int(group)
 
 

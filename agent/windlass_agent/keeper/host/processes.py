@@ -1,6 +1,7 @@
 """One resident: its keeper and the process that it keeps, in one group and in one folder."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from windlass_agent.runner.protocol import tether
 
 # For the pass that a trainer is at.
 END_SECONDS = 10.0
-# After which what was killed is left to the kernel.
+# After which the log tells of what was killed and stays.
 _KILLED_SECONDS = 30.0
 _LOOK_SECONDS, _STARTED_SECONDS, _OUTPUT_SECONDS = 0.05, 0.3, 1.0
 # Between looks at its memory, and at its folder.
@@ -127,7 +128,10 @@ class HostedProcesses:
         while True:
             await asyncio.sleep(MEMORY_SECONDS)
             if self._group and self._memory() > self.order.memory_bytes:
-                return pb.ResidentEnd(code=128 + signal.SIGKILL, exceeded="memory")
+                # A child that has yet to run its program shows its parent's memory.
+                await asyncio.sleep(_LOOK_SECONDS)
+                if self._memory() > self.order.memory_bytes:
+                    return pb.ResidentEnd(code=128 + signal.SIGKILL, exceeded="memory")
             if clock() - looked < DISK_SECONDS:
                 continue
             looked = clock()
@@ -147,14 +151,15 @@ class HostedProcesses:
             with suppress(OSError):
                 os.killpg(self._group, signal.SIGTERM)
         if not await self._left(seconds):
-            for _ in range(int(_KILLED_SECONDS / _LOOK_SECONDS)):
+            # It is there until the kernel lets it go: its devices are nobody else's meanwhile.
+            for tried in itertools.count(1):
                 for pid in members(self.order.workload_id, self._group):
                     with suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                 if await self._left(_LOOK_SECONDS):
                     break
-            else:
-                log.error("resident_stays", workload=self.order.workload_id)
+                if tried == int(_KILLED_SECONDS / _LOOK_SECONDS):
+                    log.error("resident_stays", workload=self.order.workload_id)
         if self._following:
             _, open_still = await asyncio.wait(self._following, timeout=_OUTPUT_SECONDS)
             for task in open_still:

@@ -1,10 +1,15 @@
-"""A vLLM that is trained in its own memory: what serving pays, and how fast the worker steps."""
+"""A vLLM that is trained in its own memory: what serving pays, and how fast the worker steps.
 
+Each side has a processor of its own; on one alone they share it.
+"""
+
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,9 +31,12 @@ async def measure(options: Options) -> list[Figure]:
     """One engine and one stream: before a worker, and beside one that waits and that trains."""
     seconds = 4.0 if options.quick else 20.0
     with tempfile.TemporaryDirectory() as name, trained_vllm(tiny_model(), Path(name)) as engine:
+        cores = sorted(os.sched_getaffinity(0))
+        _keep_on(cores[0], engine.processes())
         await _paced(engine, 2.0)
         bare = await _paced(engine, seconds)
         engine.ended(engine.train(lesson(epochs=1)))
+        _keep_on(cores[-1], engine.workers())
         waiting = await _paced(engine, seconds)
         alone, _ = await _trained(engine, seconds, is_served=False)
         beside, busy = await _trained(engine, seconds, is_served=True)
@@ -48,6 +56,14 @@ async def measure(options: Options) -> list[Figure]:
         _rate("engine_steps_beside_stream", beside, own, 0.5),
         plain("trained_requests_failed", failed, "requests"),
     ]
+
+
+def _keep_on(core: int, processes: Iterable[int]) -> None:
+    """Has all threads of processes run on one processor, and those that they start."""
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})
 
 
 class _Served:

@@ -237,6 +237,24 @@ async def test_residents_are_adopted_after_the_agents_restart_and_the_unwanted_e
     assert [(one.workload_id, one.slot) for one in order.residents] == [("new", 0)]
 
 
+async def test_who_waited_for_an_unknown_resident_is_ordered_once_that_is_told(
+    stage: Stage,
+) -> None:
+    """The host's call is woken by the look that hears of it: nothing else would."""
+    call = await stage.hosting(state("eng-1", 3))
+    await stage.driver.apply(worker("new"))
+    host = stage.hosts.find(HOST.uid)
+    assert host is not None
+    assert host.unknown == {"eng-1"}, "from its first word on"
+    await stage.look()
+    assert not stage.order(call).residents
+    call.news.clear()
+    await stage.driver.apply(worker())
+    await stage.look()
+    assert call.news.is_set()
+    assert [one.workload_id for one in stage.order(call).residents] == ["new"]
+
+
 async def test_a_resident_that_changes_is_started_anew(stage: Stage) -> None:
     call = await stage.hosting(state("eng-1", 0, digest="of another spec"))
     await stage.driver.apply(worker())

@@ -53,6 +53,8 @@ class HostedPod:
     leaving: dict[str, LeavingResident] = field(default_factory=dict)
     # How often it lost a resident that ran, as it does with its container.
     losses: dict[str, int] = field(default_factory=dict)
+    # Residents whose end the log has told.
+    ended: set[str] = field(default_factory=set)
     # Residents of which nobody has told this life of the agent: they may be about to end.
     unknown: frozenset[str] = frozenset()
 
@@ -124,6 +126,8 @@ class Hosts:
             if name in states
         }
         self._take(pod, states)
+        # The next look says of whom it was told.
+        pod.unknown = frozenset(pod.kept)
         self._changed()
         return call
 
@@ -153,6 +157,7 @@ class Hosts:
         pod = self._pods[pod_uid]
         pod.wanted[resident.workload_id] = resident
         pod.leaving.pop(resident.workload_id, None)
+        pod.ended.discard(resident.workload_id)
         pod.call.news.set()
 
     def end(self, pod_uid: str, workload_id: str) -> None:
@@ -163,6 +168,7 @@ class Hosts:
         slot = pod.slot(workload_id)
         pod.wanted.pop(workload_id, None)
         pod.losses.pop(workload_id, None)
+        pod.ended.discard(workload_id)
         if workload_id in pod.states or workload_id in pod.call.sent:
             pod.leaving[workload_id] = LeavingResident(slot, pod.call.number + 1)
         pod.call.news.set()
@@ -190,10 +196,14 @@ def resident_uid(pod_uid: str, workload_id: str) -> str:
 
 
 def _tell_ends(pod: HostedPod, states: Mapping[str, pb.ResidentState]) -> None:
-    """Has the operator's log tell what the last words of those were that have ended since."""
+    """Has the operator's log tell once what the last words of each were that has ended since.
+
+    A pod may make names up: what nobody has told of or ordered fills no log.
+    """
     for name, one in states.items():
-        before = pod.states.get(name)
-        if one.HasField("end") and not (before is not None and before.HasField("end")):
+        is_known = name in pod.wanted or (name in pod.states and name not in pod.unknown)
+        if is_known and one.HasField("end") and name not in pod.ended:
+            pod.ended.add(name)
             said = {"exceeded": one.end.exceeded, "last_lines": one.end.last_lines}
             log.warning("resident_ended", workload=name, code=one.end.code, **said)
 

@@ -181,7 +181,10 @@ class EngineInformers:
         roots = {one.workload: one for one in shown}
         pods: dict[str, list[PodSnapshot]] = defaultdict(list)
         for pod in self._pods.items.values():
-            pods[pod.key.workload].append(pod)
+            root = roots.get(pod.key.workload)
+            # A label is anybody's who makes pods in a namespace of theirs.
+            if root is None or root.namespace == pod.namespace:
+                pods[pod.key.workload].append(pod)
         admissions = self._attempts.admissions()
         told = {one: _told_of(roots.get(one), pods[one]) for one in roots.keys() | pods.keys()}
         events = self._attempts.events_of({name for names in told.values() for _, name in names})

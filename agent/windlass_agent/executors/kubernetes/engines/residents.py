@@ -77,7 +77,11 @@ class Residents:
     def _end_unknown(
         self, uid: str, host: HostedPod, told: set[str], lease: TrackedEngine | None
     ) -> None:
-        host.unknown = frozenset(name for name in host.kept if name not in told)
+        unknown = frozenset(name for name in host.kept if name not in told)
+        if unknown != host.unknown:
+            host.unknown = unknown
+            # Whoever waited for them may begin.
+            host.call.news.set()
         # The control plane tells of a lease and of all that sits there at once.
         waited = time.monotonic() - host.since >= UNKNOWN_SECONDS
         if lease is None or not lease.told or not waited:
