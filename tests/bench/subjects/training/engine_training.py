@@ -3,6 +3,7 @@
 Each side has a processor of its own; on one alone they share it.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -87,11 +88,13 @@ async def _trained(
     engine: TrainedVllm, seconds: float, *, is_served: bool
 ) -> tuple[list[float], _Served]:
     """The seconds of steps while a job runs, with one stream beside it or none."""
-    job = engine.train(lesson(epochs=_ENDLESS, max_seconds=max(5, int(seconds))))
-    served = _Served()
+    # Cancelled, since a job that runs out of time takes its worker along.
+    job, served = engine.train(lesson(epochs=_ENDLESS)), _Served()
     if is_served:
         served = await _paced(engine, seconds)
-        engine.post(f"/train/cancel/{job}")
+    else:
+        await asyncio.sleep(seconds)
+    engine.post(f"/train/cancel/{job}")
     engine.ended(job)
     return _steps(engine, job), served
 
