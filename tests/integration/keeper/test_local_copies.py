@@ -111,13 +111,13 @@ async def test_who_gives_up_leaves_no_half_file(
 
     def slow(*given: int) -> int:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return copy(*given)
 
     monkeypatch.setattr(os, "copy_file_range", slow)
     models = cache(tmp_path, store)
     fetching = asyncio.create_task(models.fetch("mv-a", await files(store)))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     fetching.cancel()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
@@ -139,7 +139,7 @@ async def test_a_thread_that_is_late_spoils_no_other_copy(
         if late.is_set():
             return opens(path)
         late.set()
-        go_on.wait(10)
+        go_on.wait(60)
         try:
             return opens(path)
         finally:
@@ -176,7 +176,7 @@ async def test_what_else_needs_a_thread_does_not_wait_for_the_copy(
     def counted(*given: int) -> int:
         copies.append(given[3])
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return copy(*given)
 
     monkeypatch.setattr(os, "copy_file_range", counted)
@@ -187,7 +187,7 @@ async def test_what_else_needs_a_thread_does_not_wait_for_the_copy(
     weights = next(file for file in await files(store) if file.path == "weights/model.bin")
     copying = asyncio.create_task(local_copy.copied(path, weights, tmp_path / "copy"))
     with ThreadPoolExecutor(1) as other:
-        await loop.run_in_executor(other, begun.wait, 10)
+        await loop.run_in_executor(other, begun.wait, 60)
     looked_up = asyncio.create_task(asyncio.to_thread(lambda: len(copies)))
     await asyncio.sleep(0)
     go_on.set()
